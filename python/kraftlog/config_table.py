@@ -31,6 +31,7 @@ __all__ = [
     "cordoned_log_dirs",
     "group_config",
     "group_configs",
+    "is_dynamic_only",
     "parse_value",
     "strip_listener_prefix",
     "topic_config",
@@ -156,10 +157,37 @@ def group_configs() -> Mapping[str, ConfigDefinition]:
     return _parse_facts(GROUP)
 
 
+# ``DynamicConfig.Broker``: keys that no file may have, and no list of all keys has.
+_DYNAMIC_ONLY: Final[Mapping[str, ConfigDefinition]] = {
+    name: ConfigDefinition(
+        name=name,
+        type=ConfigType.LONG,
+        default_text=str((1 << 63) - 1),
+        valid="[0,...]",
+        importance="MEDIUM",
+        internal=False,
+        required=False,
+        refuses_empty_list=False,
+        dynamic_per_broker=False,
+        dynamic_cluster_wide=True,
+    )
+    for name in (
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+
+
 def broker_config(name: str) -> ConfigDefinition | None:
     """Look up a broker key; a ``listener.name.<listener>.`` prefix is looked through."""
-    found = broker_configs().get(name)
+    found = broker_configs().get(name) or _DYNAMIC_ONLY.get(name)
     return found if found is not None else broker_configs().get(strip_listener_prefix(name))
+
+
+def is_dynamic_only(name: str) -> bool:
+    """Whether a broker key has no effect in a file."""
+    return name in _DYNAMIC_ONLY
 
 
 def topic_config(name: str) -> ConfigDefinition | None:
@@ -336,8 +364,13 @@ def _check_valid(definition: ConfigDefinition, value: ConfigValue) -> None:
         allowed = valid.removeprefix("(case insensitive) ").strip("[]").split(", ")
         if value in allowed or (folded and value.upper() in allowed):
             return
-        if any(form.startswith("by_duration:") for form in allowed) and _BY_DURATION.fullmatch(value):
-            return
+        if any(form.startswith("by_duration:") for form in allowed):
+            if _BY_DURATION.fullmatch(value):
+                return
+            reason = (
+                f"Invalid value `{value}` for configuration {name}. The value must be either 'earliest', 'latest' or"
+            )
+            raise _refuse(name, value, f"{reason} of the format 'by_duration:<PnDTnHnMn.nS>'.")
         fold = " (case insensitive)" if folded else ""
         raise _refuse(name, value, f"String must be one of{fold}: {', '.join(allowed)}")
     if isinstance(value, tuple) or value is None:

@@ -1,6 +1,6 @@
 """Servers under test as processes of their own: our node, and the real Apache Kafka, behind one face.
 
-A port is chosen by binding to 0 and given to the configuration, so that a restart keeps the address its clients know.
+A port is chosen beforehand and given to the configuration, so that a restart keeps the address its clients know.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -36,9 +37,15 @@ JVM_LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """A port for a server that is started later, and may be down for a while.
+
+    Linux gives ports from 32768 to outgoing connections: any of them may have such a port by then.
+    """
+    for port in random.SystemRandom().sample(range(10_000, 32_768), 100):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("none of 100 ports is free")
 
 
 def class_archive(libs: str) -> Path:

@@ -62,6 +62,27 @@ CHANGES = [
     ("cordoned.log.dirs", "*"),
     ("cordoned.log.dirs", "/nowhere"),
     ("cordoned.log.dirs", "*,/nowhere"),
+    ("leader.replication.throttled.rate", "5"),
+    ("leader.replication.throttled.rate", "-1"),
+    ("follower.replication.throttled.rate", "x"),
+    ("replica.alter.log.dirs.io.max.bytes.per.second", "x"),
+]
+# Of a subscription to clients' metrics.
+MATCHES = [
+    "client_id=a",
+    "client_id= a, client_source_port=1.*",
+    "client_id=(?i)\\p{Alpha}(?<name>b)*+",
+    "client_id",
+    "client_id=",
+    "client_id=a=b",
+    "client_id=*",
+    "client_id=a**",
+    "client_id=[a",
+    "client_id=(",
+    "client_id=a)",
+    "client_id=\\",
+    "client_id=a,,client_id=b",
+    "user=a",
 ]
 
 
@@ -85,6 +106,13 @@ def answers(bootstrap: str) -> dict[tuple[str, ...], int]:
                 )
                 older = AlterConfigsRequest(resources=[whole], validate_only=True)
                 found["whole", level, key, value] = client.call(older).responses[0].error_code
+        for match in MATCHES:
+            change = IncrementalAlterConfigsRequest.AlterableConfig(name="match", config_operation=0, value=match)
+            resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=ConfigResourceType.CLIENT_METRICS, resource_name="m", configs=[change]
+            )
+            request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+            found["match", match] = client.call(request).responses[0].error_code
         tiered = CreateTopicsRequest.CreatableTopicConfig(name="remote.storage.enable", value="true")
         topic = CreateTopicsRequest.CreatableTopic(name="t", num_partitions=1, replication_factor=1, configs=[tiered])
         found["topic", "remote.storage.enable"] = client.call(CreateTopicsRequest(topics=[topic])).topics[0].error_code

@@ -207,7 +207,7 @@ class ConfigView:
         entries = []
         for name, text in sorted(self._dynamic_default.items()):
             definition = broker_config(name)
-            sensitive = definition is None or definition.is_sensitive
+            sensitive = _is_sensitive(name, definition)
             value = None if sensitive else text
             source = ConfigSource.DYNAMIC_DEFAULT_BROKER
             entries.append(
@@ -233,7 +233,7 @@ class ConfigView:
     def _broker_synonyms(self, name: str) -> list[Synonym]:
         """Values of a broker key and its kin, strongest first; the first is the key itself (``ConfigHelper``)."""
         definition = broker_config(name)
-        sensitive = definition is None or definition.is_sensitive
+        sensitive = _is_sensitive(name, definition)
         kin = broker_config_synonyms(name)
         synonyms: list[Synonym] = []
         for values, source in (
@@ -258,10 +258,14 @@ class ConfigView:
         """A key beside the documented ones: the value of one that no table has may be a secret and is never shown."""
         synonyms = self._broker_synonyms(name)
         definition = broker_config(name)
-        is_sensitive = definition is None or definition.is_sensitive
+        is_sensitive = _is_sensitive(name, definition)
+        if definition is None or is_sensitive:
+            value = synonyms[0].value
+        else:
+            value = _normal(definition, self._broker_value(definition))
         return Entry(
             name=name,
-            value=None if definition is None or is_sensitive else _normal(definition, self._broker_value(definition)),
+            value=value,
             read_only=definition is None or not definition.is_dynamic,
             config_source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
             is_sensitive=is_sensitive,
@@ -269,6 +273,11 @@ class ConfigView:
             config_type=ConfigType.UNKNOWN if definition is None else definition.type,
             documentation=None,
         )
+
+
+def _is_sensitive(name: str, definition: ConfigDefinition | None) -> bool:
+    """Whether a key's value is never shown. A key that no table has may hold a secret, unless it is kraftlog's own."""
+    return not name.startswith("kraftlog.") if definition is None else definition.is_sensitive
 
 
 def _visible(definitions: Iterable[ConfigDefinition]) -> Iterable[ConfigDefinition]:

@@ -16,6 +16,7 @@ from kraftlog.config_table import (
     validate_dynamic_broker_configs,
     validate_topic_configs,
 )
+from kraftlog.controller.client_metrics_configs import check_client_metrics_configs
 from kraftlog.controller.dynamic_broker_configs import CORDONED_LOG_DIRS
 from kraftlog.controller.image import MetadataImage, VersionedRecord
 from kraftlog.controller.result import ControllerResult
@@ -37,8 +38,6 @@ MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-_MIN_PUSH_MS: Final = 100
-_MAX_PUSH_MS: Final = 3_600_000
 
 _Resource: TypeAlias = tuple[int, str]
 _Settings: TypeAlias = dict[str, str | None]
@@ -341,7 +340,7 @@ class ConfigControl:
                     # Kafka's broker checks these before the controller does, and answers with this code.
                     raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
             case ConfigResourceType.CLIENT_METRICS:
-                _check_client_metrics(after)
+                check_client_metrics_configs(after)
             case _:
                 self._check_group_configs(after)
 
@@ -361,18 +360,6 @@ class ConfigControl:
                     raise KafkaError(
                         ErrorCode.INVALID_CONFIG, f"{name} must be {relation} than or equal to {limit.name}"
                     )
-
-
-def _check_client_metrics(after: Mapping[str, str]) -> None:
-    for name, text in after.items():
-        if name not in {"interval.ms", "metrics", "match"}:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {name}")
-        if name == "interval.ms" and not (text.isdigit() and _MIN_PUSH_MS <= int(text) <= _MAX_PUSH_MS):
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Invalid value {text} for interval.ms, interval must be between {_MIN_PUSH_MS} and"
-                f" {_MAX_PUSH_MS} (1 hour)",
-            )
 
 
 def _is_true(text: str | None) -> bool:

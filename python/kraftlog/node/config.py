@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kraftlog.config_table import ConfigValue, broker_config, cordoned_log_dirs, parse_value
+from kraftlog.config_table import ConfigValue, broker_config, cordoned_log_dirs, is_dynamic_only, parse_value
 from kraftlog.errors import KafkaError
 from kraftlog.security.principal import Principal
 from kraftlog.storage.files import as_path
@@ -576,7 +576,8 @@ def environment_overrides(environment: Mapping[str, str] | None = None) -> dict[
 def is_known_key(key: str) -> bool:
     """Whether a node has a setting of that name, or takes any under its prefix."""
     known = OWN_KEYS | AUTHORIZER_KEYS
-    return broker_config(key) is not None or key in known or key.startswith(_FREE_PREFIXES)
+    definition = broker_config(key)
+    return (definition is not None and not is_dynamic_only(key)) or key in known or key.startswith(_FREE_PREFIXES)
 
 
 def parse_super_users(text: str) -> frozenset[Principal]:

@@ -20,6 +20,8 @@ from kraftlog.wire.messages.update_features import UpdateFeaturesRequest
 from raw_client import RawClient
 from share_fixture import ACCEPT, CONFIG, REJECT, RELEASE, RENEW, Cluster, Group, acquired, codes, until, values
 
+NOT_HOSTED = "This server does not host this topic-partition."
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
@@ -283,7 +285,9 @@ def test_offsets_are_described_altered_and_deleted(cluster: Cluster) -> None:
     cluster.beat("admin", "A", -1)
     assert codes(cluster.alter("admin", g.topic, 0, 1)) == [0]
     assert codes(cluster.alter("admin", g.topic, 9, 1)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert codes(cluster.alter("admin", "absent", 0, 1)) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    refused = cluster.alter("admin", "absent", 0, 1)
+    assert codes(refused) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert refused.responses[0].partitions[0].error_message == NOT_HOSTED
     assert [start for start, _, _ in shown()] == [1]
     cluster.join("admin", "B", g.topic)
     assert acquired(g.fetch("B", 0)) == [(1, 3, 1)]
@@ -294,7 +298,13 @@ def test_offsets_are_described_altered_and_deleted(cluster: Cluster) -> None:
     assert shown() == [(-1, -1, 0)]
     deleted = cluster.delete_offsets("admin", g.topic)
     assert [topic.error_code for topic in deleted.responses] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert cluster.delete_offsets("nobody", g.topic).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert deleted.responses[0].error_message == "There is no offset information to delete."
+    cluster.alter("admin", g.topic, 0, 1)
+    deleted = cluster.delete_offsets("admin", "absent")
+    assert [topic.error_code for topic in deleted.responses] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert deleted.responses[0].error_message == NOT_HOSTED
+    refused = cluster.delete_offsets("nobody", g.topic)
+    assert (refused.error_code, refused.error_message) == (ErrorCode.GROUP_ID_NOT_FOUND, "Group nobody not found.")
     assert cluster.delete_group("admin") == 0
     assert cluster.described("admin").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     made = cluster.alter("made", g.topic, 0, 3)

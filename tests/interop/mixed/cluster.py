@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
 
 __all__ = ["KAFKA", "KRAFTLOG", "METADATA", "Member", "MixedCluster", "eventually"]
 
+COUNTED_NODE = str(Path(__file__).with_name("counted_node.py"))
 KAFKA, KRAFTLOG = "kafka", "kraftlog"
 METADATA = "__cluster_metadata"
 TOOLS = "org.apache.kafka.tools."
@@ -111,7 +113,15 @@ class Member(Server):
     def start_command(self) -> list[str]:
         if self.kind == KAFKA:
             return self.cluster.java.command("kafka.Kafka", str(self.properties_path), flags=self.jvm_flags)
-        return [sys.executable, "-m", "kraftlog", "server-start", str(self.properties_path)]
+        return [sys.executable, COUNTED_NODE, str(self.counts_path), "server-start", str(self.properties_path)]
+
+    @property
+    def counts_path(self) -> Path:
+        return self.home / "counts.json"
+
+    def counts(self) -> Counter[str]:
+        """What ``counted_node`` has counted since a kraftlog node was started."""
+        return Counter(json.loads(self.counts_path.read_text()))
 
     def become(self, kind: str) -> None:
         """Stop in order, and start the other program on the same directory."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from interop.harness import Java, environment_flag
+from interop.harness import DATA_PATH, Java, environment_flag
 from interop.mixed.cluster import KAFKA, KRAFTLOG, Member, MixedCluster, eventually
+from interop.mixed.counted_node import FETCHES_BY_LOOP, OUT, OUT_BY_LOOP, taken_from
 from interop.mixed.load import Load
 
 KAFKA_BROKER, KRAFTLOG_BROKER = 2, 3
@@ -51,6 +53,7 @@ def test_brokers_of_both_programs_replicate_each_other(
     with Load(cluster, [[1, 2, 3], [2, 3, 1], [3, 1, 2]]) as load:
         load.wait_for_progress("start")
         load.check_java_clients()
+        check_data_path(cluster)
 
         for victim in (KRAFTLOG_BROKER, KAFKA_BROKER):
             strike(cluster, load, cluster.members[victim])
@@ -75,12 +78,35 @@ def test_brokers_of_both_programs_replicate_each_other(
             cluster.wait_until_in_sync()
         cluster.elect_preferred()
         load.wait_for_progress("election")
+        check_data_path(cluster)  # the throttle of the reassignment has ended
     load.check_all()
     topics = cluster.replicas()
     cluster.stop()
     cluster.assert_equal_replicas(topics)
     for member in cluster.members.values():
         assert not member.complaints(), member.complaints()[:10]
+
+
+def check_data_path(cluster: MixedCluster) -> None:
+    """I/O threads answer Kafka's followers, and the kraftlog broker follows Kafka's leaders."""
+    member = cluster.members[KRAFTLOG_BROKER]
+    counts_of_a_while(member)  # fetches that came while the node became leader may end on the event loop
+    grown = counts_of_a_while(member)
+    print(f"followers and leaders: {dict(grown)}", flush=True)
+    if DATA_PATH == "native":
+        assert grown[OUT] > 0 == grown[OUT_BY_LOOP] == grown[FETCHES_BY_LOOP]
+    else:
+        assert grown[OUT] == grown[OUT_BY_LOOP] > 0
+    for leader in cluster.brokers:
+        if leader.kind == KAFKA:
+            assert grown[taken_from(leader.node_id)] > 0
+
+
+def counts_of_a_while(member: Member) -> Counter[str]:
+    """What a node counts while it answers some fetches."""
+    before = member.counts()
+    eventually(lambda: member.counts()[OUT] > before[OUT] + 50_000, "followers take nothing")
+    return member.counts() - before
 
 
 def change_metadata(cluster: MixedCluster) -> None:

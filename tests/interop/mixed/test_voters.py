@@ -20,7 +20,14 @@ def cluster(tmp_path: Path, java: Java) -> Iterator[MixedCluster]:
     """Kafka's voters wait longer before they ask for votes, so that the kraftlog one is elected if all have to be."""
     made = MixedCluster(tmp_path, java, is_dynamic=False)
     for node_id in KAFKA_VOTERS:
-        made.add(KAFKA, "controller", node_id, controller_quorum_election_timeout_ms="5000")
+        # A follower that starts again waits for its fetch timeout, not for its election timeout.
+        made.add(
+            KAFKA,
+            "controller",
+            node_id,
+            controller_quorum_election_timeout_ms="5000",
+            controller_quorum_fetch_timeout_ms="6000",
+        )
     made.add(KRAFTLOG, "controller", KRAFTLOG_VOTER, controller_quorum_election_timeout_ms="500")
     made.add(KRAFTLOG, "broker", 4)
     yield made

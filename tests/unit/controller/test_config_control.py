@@ -131,8 +131,34 @@ def test_validate_only_writes_nothing(cluster):
             (42, "Invalid value 1 for interval.ms, interval must be between 100 and 3600000 (1 hour)"),
         ),
         ((METRICS, "m"), ("other", SET, "1"), (42, "Unknown client metrics configuration: other")),
+        *(
+            ((METRICS, "m"), (name, SET, "a,,b"), (40, f"Configuration '{name}' values must not be empty."))
+            for name in ("metrics", "match")
+        ),
+        *(
+            ((METRICS, "m"), ("match", SET, f"client_id=a,{text}"), (40, f"Illegal client matching pattern: {text}"))
+            for text in (
+                "nope=x",
+                "client_id",
+                "client_id=",
+                "client_id=a=b",
+                "client_id=(",
+                "client_id=*",
+                "client_id=[a",
+            )
+        ),
         ((GROUP, ""), ("consumer.session.timeout.ms", SET, "50000"), (42, "Default group resources are not allowed.")),
         ((GROUP, "g"), ("foo", SET, "1"), (40, "Unknown group config name: foo")),
+        (
+            (GROUP, "g"),
+            ("share.auto.offset.reset", SET, "later"),
+            (
+                40,
+                "Invalid value later for configuration share.auto.offset.reset: Invalid value `later` for "
+                "configuration share.auto.offset.reset. The value must be either 'earliest', 'latest' or of the format "
+                "'by_duration:<PnDTnHnMn.nS>'.",
+            ),
+        ),
         (
             (GROUP, "g"),
             ("consumer.session.timeout.ms", SET, "5"),
@@ -161,6 +187,8 @@ def test_other_resources_take_their_settings(cluster):
         ((BROKER, ""), ("foo.bar", SET, "q")),
         ((BROKER, ""), ("min.insync.replicas", SET, "2")),
         ((METRICS, "m"), ("interval.ms", SET, "1000")),
+        ((METRICS, "m"), ("match", SET, r"client_id=(a|b)+, client_software_name=\p{Alpha}[[a]]*")),
+        ((METRICS, "m"), ("match", SET, "")),
         ((GROUP, "g"), ("consumer.session.timeout.ms", SET, "50000")),
     ):
         assert change(cluster, *target, config) == (0, None)

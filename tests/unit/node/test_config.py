@@ -143,6 +143,8 @@ def test_controller_listener_is_plaintext_unless_the_map_is_given() -> None:
 
 def test_unknown_keys_are_listed() -> None:
     assert config(no_such_key="1", advertised_host_name="x").unknown_keys == ["advertised.host.name", "no.such.key"]
+    only_at_run_time = "leader.replication.throttled.rate"
+    assert config(**{only_at_run_time: "1"}).unknown_keys == [only_at_run_time]
 
 
 def test_overrides_need_an_equals_sign() -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 _Response = AlterShareGroupOffsetsResponse
+# Tools print it as it is.
+_NOT_HOSTED = "This server does not host this topic-partition."
 
 
 def handle(
@@ -97,5 +99,5 @@ def _partition(index: int, result: Any) -> Any:
     partition = _Response.AlterShareGroupOffsetsResponsePartition
     if result is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return partition(partition_index=index, error_code=code, error_message=ErrorCode.name_of(code))
+        return partition(partition_index=index, error_code=code, error_message=_NOT_HOSTED)
     return partition(partition_index=index, error_code=result.error_code, error_message=result.error_message)

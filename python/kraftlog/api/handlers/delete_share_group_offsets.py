@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 _Response = DeleteShareGroupOffsetsResponse
+# Tools print it as it is.
+_NOT_HOSTED = "This server does not host this topic-partition."
+_NO_OFFSETS = "There is no offset information to delete."
 
 
 def handle(
@@ -60,7 +63,8 @@ async def _delete(
             lambda shard, future, now_ms: shard.shares.begin_deletion(future, group_id, ids.values(), now_ms)
         )
         if isinstance(found, int):
-            raise KafkaError(found)
+            is_missing = found == ErrorCode.GROUP_ID_NOT_FOUND
+            raise KafkaError(found, f"Group {group_id} not found." if is_missing else None)
         codes = await admin.delete(group_id, found)
         gone = [topic_id for topic_id, code in codes.items() if not code]
         if gone:
@@ -83,7 +87,14 @@ async def _delete(
                 topic_name=asked.topic_name,
                 topic_id=topic_id,
                 error_code=code,
-                error_message=ErrorCode.name_of(code) if code else None,
+                error_message=_message(code, is_known=topic_id != Uuid.ZERO),
             )
         )
     return _Response(responses=answers)
+
+
+def _message(code: int, *, is_known: bool) -> str | None:
+    """What Kafka says of a topic; clients have a text for each other code."""
+    if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    return _NO_OFFSETS if is_known else _NOT_HOSTED

@@ -175,7 +175,7 @@ func (s *story) topics(ctx context.Context) error {
 		s.say("reassignments: %d %s", len(moves), code(err))
 	}
 	if s.version.IsAtLeast(sarama.V2_7_0_0) {
-		if err := s.security(); err != nil {
+		if err := s.security(ctx); err != nil {
 			return err
 		}
 	}
@@ -191,17 +191,29 @@ func (s *story) topics(ctx context.Context) error {
 	return until(ctx, "deleted", isGone)
 }
 
-func (s *story) security() error {
+// security alters and describes SCRAM users and quotas. A broker of Kafka answers from its image, which may be behind
+// what the controller has acknowledged.
+func (s *story) security(ctx context.Context) error {
 	upserts := []sarama.AlterUserScramCredentialsUpsert{
 		{Name: s.prefix + "user", Mechanism: sarama.SCRAM_MECHANISM_SHA_256, Iterations: 4096, Salt: []byte("salt"), Password: []byte("secret")},
 	}
 	if _, err := s.admin.UpsertUserScramCredentials(upserts); err != nil {
 		s.say("scram: %s", code(err))
 	}
-	users, err := s.admin.DescribeUserScramCredentials([]string{s.prefix + "user", s.prefix + "nobody"})
+	var users []*sarama.DescribeUserScramCredentialsResult
+	var err error
+	areDescribed := func() bool {
+		users, err = s.admin.DescribeUserScramCredentials([]string{s.prefix + "user", s.prefix + "nobody"})
+		return err != nil || len(users) == 2 && users[0].ErrorCode != users[1].ErrorCode
+	}
+	if failure := until(ctx, "scram users described", areDescribed); failure != nil {
+		return failure
+	}
 	if err != nil {
 		s.say("scram users: %s", code(err))
 	}
+	// Kafka answers in the order of a hash table.
+	sort.Slice(users, func(i, j int) bool { return users[i].User < users[j].User })
 	for _, user := range users {
 		s.say("scram user %s: %s %d", user.User, code2(user.ErrorCode), len(user.CredentialInfos))
 	}
@@ -209,7 +221,14 @@ func (s *story) security() error {
 	entity := []sarama.QuotaEntityComponent{{EntityType: sarama.QuotaEntityUser, MatchType: sarama.QuotaMatchExact, Name: s.prefix + "user"}}
 	s.say("quota: %s", code(s.admin.AlterClientQuotas(entity, quota, false)))
 	filter := []sarama.QuotaFilterComponent{{EntityType: sarama.QuotaEntityUser, MatchType: sarama.QuotaMatchExact, Match: s.prefix + "user"}}
-	quotas, err := s.admin.DescribeClientQuotas(filter, false)
+	var quotas []sarama.DescribeClientQuotasEntry
+	isListed := func() bool {
+		quotas, err = s.admin.DescribeClientQuotas(filter, false)
+		return err != nil || len(quotas) > 0
+	}
+	if failure := until(ctx, "quota listed", isListed); failure != nil {
+		return failure
+	}
 	if err != nil {
 		s.say("quotas: %s", code(err))
 	}

@@ -112,7 +112,7 @@ def test_broker_settings_say_what_is_fixed_and_hide_what_is_secret(client):
 
 
 def test_broker_settings_beside_the_documented_ones_are_shown_if_their_kind_is_known(tmp_path):
-    config = {"log.initial.task.delay.ms": "500", "my.own.key": "secret"}
+    config = {"log.initial.task.delay.ms": "500", "my.own.key": "secret", "kraftlog.follower.fetches": "python"}
     with kraftlog.Broker(tmp_path, config=config) as one, RawClient(one.bootstrap_servers) as client:
         check_undocumented_settings(client)
 
@@ -122,6 +122,30 @@ def check_undocumented_settings(client):
     assert (internal.value, internal.is_sensitive, internal.config_source) == ("500", False, ConfigSource.STATIC_BROKER)
     unknown = entry(client, BROKER, "1", "my.own.key")
     assert (unknown.value, unknown.is_sensitive) == (None, True)
+    own = entry(client, BROKER, "1", "kraftlog.follower.fetches")
+    assert (own.value, own.is_sensitive) == ("python", False)
+
+
+@pytest.mark.parametrize("broker_id", ["", "1"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ],
+)
+def test_rates_of_replication_are_shown_checked_and_in_no_list_of_all_keys(client, broker_id, key):
+    """``DynamicConfig.Broker``: keys that only change at run time."""
+    assert not describe(client, BROKER, broker_id, key).configs
+    assert alter(client, BROKER, broker_id, (key, SET, "1000000")) == (ErrorCode.NONE, None)
+    set_one = entry(client, BROKER, broker_id, key)
+    assert (set_one.value, set_one.is_sensitive, set_one.read_only) == ("1000000", False, False)
+    assert [synonym.value for synonym in set_one.synonyms] == ["1000000"]
+    code, message = alter(client, BROKER, broker_id, (key, SET, "x"))
+    assert message == f"Invalid value x for configuration {key}: Not a number of type LONG"
+    assert code == ErrorCode.INVALID_REQUEST
+    assert alter(client, BROKER, broker_id, (key, DELETE, None)) == (ErrorCode.NONE, None)
 
 
 def test_settings_of_a_group_name_the_default_that_they_replace(client):
