@@ -75,9 +75,11 @@ def is_served(bootstrap: str, mechanism: str, password: str, user: str = USER) -
 
 
 def comparable(said: Said) -> tuple[int, list[str], str]:
+    """Kafka prints users, and the mechanisms of each, in the order of a hash map, which changes with the JVM."""
+    lines = [" ".join(sorted(line.replace(",", " ").split())) for line in said.out.splitlines()]
     # The first line of an error has the port; those with tabs say where in the tool it was.
     errors = [line for line in said.err.strip().splitlines() if not line.startswith(("Error while", "\t"))]
-    return said.code, sorted(said.out.strip().splitlines()), "\n".join(errors)
+    return said.code, sorted(lines), "\n".join(errors)
 
 
 def test_kafka_configs_does_and_prints_what_it_does_with_kafka(tmp_path: Path, java: Java) -> None:
