@@ -1,6 +1,6 @@
 """Three kraftlog nodes beside three of Apache Kafka 4.3.1: what replication costs.
 
-    python benches/replication.py [--nodes kraftlog,kafka] [--rounds 3] [--seconds 3] [--idle 0,1000,10000]
+    python benches/replication.py [--nodes kraftlog,page-cache,kafka] [--rounds 3] [--seconds 3] [--idle 0,1000,10000]
         [--election 1000,5000] [--rows produce,catch-up,idle,election] [--json target/replication.json]
 
 Each node is broker and controller in a process of its own, with default time-outs, replication factor 3,
@@ -48,6 +48,7 @@ from raw_client import RawClient  # noqa: E402
 
 NODE_IDS = (1, 2, 3)
 JVM_FLAGS = ("-Xmx1g", "-Xshare:auto", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")  # as kafka-server-start runs it
+PAGE_CACHE = "page-cache"  # kraftlog that acknowledges as Kafka does
 PRODUCE = {
     "1 record, 1 in flight": {"in_flight": 1, "records": 1},
     "1 record, 6 connections x 5 in flight": {"in_flight": 5, "connections": 6, "records": 1},
@@ -219,8 +220,10 @@ def running(kind: str, home: Path, java: Java) -> Iterator[Nodes]:
     """A new cluster."""
     cluster = MixedCluster(home, java)
     for node_id in NODE_IDS:
-        member = cluster.add(kind, "broker,controller", node_id)
+        member = cluster.add("kraftlog" if kind == PAGE_CACHE else kind, "broker,controller", node_id)
         member.config.update(DEFAULTS)
+        if kind == PAGE_CACHE:
+            member.config["log.flush.on.ack"] = "false"
         member.jvm_flags = JVM_FLAGS
     try:
         cluster.start()
@@ -273,6 +276,9 @@ FORMS = {
 }
 
 
+LABELS = {"kraftlog": "kraftlog", PAGE_CACHE: "kraftlog, log.flush.on.ack=false", KAFKA: "Kafka 4.3.1"}
+
+
 def table(results: list[Result]) -> str:
     """Medians of the rounds; a table per subject, as their columns differ."""
     texts = []
@@ -284,7 +290,7 @@ def table(results: list[Result]) -> str:
             for node in dict.fromkeys(result["node"] for result in chosen):
                 rounds = [result for result in chosen if (result["row"], result["node"]) == (row, node)]
                 cells = [FORMS[key][1].format(statistics.median(result[key] for result in rounds)) for key in keys]
-                lines.append([row, "Kafka 4.3.1" if node == KAFKA else node, *cells])
+                lines.append([row, LABELS[node], *cells])
         texts.append(f"**{subject}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines))
     return "\n\n".join(texts)
 
@@ -292,7 +298,7 @@ def table(results: list[Result]) -> str:
 def main() -> None:
     """Run, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", default="kraftlog,kafka")
+    parser.add_argument("--nodes", default="kraftlog,page-cache,kafka")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--idle", default="0,1000,10000", help="partitions of the rows of idle, growing")
