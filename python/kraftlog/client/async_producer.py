@@ -20,6 +20,7 @@ from kraftlog.client.transactional_calls import TransactionalCalls
 from kraftlog.client.transactions import PRODUCE_VERSION_1, Transactions
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError, ProtocolError
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.partitioner import key_partition
 from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
@@ -74,7 +75,7 @@ class AsyncProducer(TransactionalCalls):
         self._queues: dict[TopicPartition, deque[ProducerBatch]] = {}
         self._busy: set[TopicPartition] = set()
         self._in_flight: dict[int, int] = {}
-        self._pending: set[asyncio.Future[BatchDelivery]] = set()
+        self._pending: OrderedSet[asyncio.Future[BatchDelivery]] = OrderedSet()
         self._used_bytes = 0
         self._sticky: dict[str, int] = {}
         self._producer: tuple[int, int] | None = None
@@ -82,7 +83,7 @@ class AsyncProducer(TransactionalCalls):
         self._failure: Exception | None = None
         self.first_failure: BaseException | None = None  # of a batch, since Producer last raised it
         self._connections: Connections | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: OrderedSet[asyncio.Task[Any]] = OrderedSet()
 
     # Life
 

@@ -14,6 +14,7 @@ from kraftlog.client.state.cluster_metadata import Node
 from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.client.state.request import ConsumerRequest
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.wire.struct import Message
 
 __all__ = ["ConsumerDriver"]
@@ -50,7 +51,7 @@ class ConsumerDriver:
         self.is_ready = asyncio.Event()
         self.before_turn: Callable[[int], int | None] | None = None
         self._wake = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: OrderedSet[asyncio.Task[Any]] = OrderedSet()
         self._main: asyncio.Task[None] | None = None
         # Wall time that never goes back.
         self._offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000

@@ -100,6 +100,14 @@ class Group:
         self.commands += proposal.commands
         self.size_bytes += proposal.size_bytes
 
+    def waiting(self) -> Group:
+        """Those whose callers still wait."""
+        group = Group()
+        for proposal in self.proposals:
+            if not proposal.future.done():
+                group.add(proposal)
+        return group
+
     def each(self, base_offset: int) -> Iterable[tuple[int, Proposal]]:
         """Each proposal with the offset of its first command."""
         for proposal in self.proposals:

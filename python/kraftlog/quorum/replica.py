@@ -17,6 +17,7 @@ from kraftlog.errors import (
     OutcomeUnknownError,
     StateMachineError,
 )
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Deadlines, Group, Proposal, Watched, commands_of
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
@@ -66,7 +67,7 @@ class QuorumReplica:
         self._told_stop = False
         self._is_claimed = False
         self.watched = Watched()
-        self.forwarding: set[Proposal] = set()
+        self.forwarding: OrderedSet[Proposal] = OrderedSet()
         self.deadlines = Deadlines(self._loop, self._live)
         self.leader_changed = asyncio.Event()
         self.failed = asyncio.Event()

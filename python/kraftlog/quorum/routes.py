@@ -16,6 +16,7 @@ from kraftlog.errors import (
     NotLeaderError,
     QuorumError,
 )
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.quorum.leader_link import LeaderLink
 from kraftlog.quorum.proposals import Applied, Group, Proposal
 from kraftlog.quorum.replica import QuorumReplica
@@ -104,7 +105,7 @@ class Routes:
         self._outbox: list[Proposal] = []
         self._forwarding_bytes = 0
         self._room = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._is_open = True
 
     def close(self) -> None:
@@ -188,6 +189,10 @@ class Routes:
             if endpoint is None:
                 raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
             connection = await self._link.connect(endpoint)
+            # Who was told meanwhile that nothing was proposed has to be right for good.
+            group = group.waiting()
+            if not group.proposals:
+                return
             for proposal in group.proposals:
                 proposal.is_proposed = True
             timeout_s = max(proposal.deadline_s for proposal in group.proposals) - self._loop.time()

@@ -22,6 +22,7 @@ from kraftlog.errors import (
 )
 from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.node.settings import connection_limits
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.quorum.proposals import Applied, commands_of
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
 from kraftlog.transport.acceptor import Acceptor, Connections
@@ -76,7 +77,7 @@ class QuorumServer:
         self.cluster_id = cluster_id
         self.replica = replica
         self._loop = loop
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: OrderedSet[asyncio.Task[Any]] = OrderedSet()
         self._read_offset: Callable[[], Awaitable[int]] | None = None
         self._connections = Connections(loop, connection_limits(config))
         handlers: dict[int, Handler] = {

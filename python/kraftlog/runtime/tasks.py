@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from kraftlog.ordered_set import OrderedSet
+
 __all__ = ["NodeTasks"]
 
 T = TypeVar("T")
@@ -18,7 +20,7 @@ class NodeTasks:
     """
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: OrderedSet[asyncio.Task[Any]] = OrderedSet()
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run ``coroutine`` on the running loop, until it ends or ``cancel_all`` is called."""

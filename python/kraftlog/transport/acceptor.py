@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from kraftlog import host
 from kraftlog._kraftlog import Admission, release_free_memory
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.security.principal import ANONYMOUS, Principal
 from kraftlog.transport.connection import Connection
 from kraftlog.transport.exchange import PeerContext, PeerLoss, PeerThrottle
@@ -108,7 +109,7 @@ class Connections:
         self.admission = Admission()
         self.limits = limits
         self.native: NativeSockets | None = None
-        self._open: set[Connection | NativeConnection] = set()
+        self._open: OrderedSet[Connection | NativeConnection] = OrderedSet()
         self._is_draining = False
         self.scratch = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.peer_log = PeerLog(loop, logger)

@@ -16,6 +16,7 @@ from kraftlog._kraftlog import Log, encode_batch
 from kraftlog.coordinator.effects import AppendRecords, Effect, Emit, Respond, TransactionEnd
 from kraftlog.coordinator.shard import Shard
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.reply import Reply, TurnCalls
 from kraftlog.runtime.coordinator.record_codec import RecordCodec, read_records
 
@@ -185,7 +186,7 @@ class ShardRunner(Generic[S]):
         self._is_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms: int | None = None
-        self._waiting: set[asyncio.Future[Any] | Reply] = set()
+        self._waiting: OrderedSet[asyncio.Future[Any] | Reply] = OrderedSet()
         self._effects: list[Effect] = []
         self._lingering_since_ns = 0
         self._uncommitted_count = 0

@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.errors import KafkaError, NodeClosedError
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.runtime.broker_probe import Finding, probe_broker
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class BrokerWatch:
         self._image = image
         self._fence = fence
         self._losses: dict[int, PeerLoss] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._is_active = False
         self._limit = asyncio.Semaphore(_CONCURRENT_PROBES)
 

@@ -25,6 +25,7 @@ from kraftlog import host
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError, OffsetOutOfRangeError
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.metrics.registry import Metrics
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.raft import messages as raft
 from kraftlog.raft.core import RaftConfig, RaftCore
 from kraftlog.raft.effects import (
@@ -149,7 +150,7 @@ class RaftDriver:
         self._flush_task: asyncio.Future[int] | None = None
         self._truncations = 0
         self._held: list[SendRequest | SendResponse] = []
-        self._unanswered: set[_Source] = set()
+        self._unanswered: OrderedSet[_Source] = OrderedSet()
         self._noticed: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms: int | None = None

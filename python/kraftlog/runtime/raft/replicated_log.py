@@ -21,6 +21,7 @@ from kraftlog import host
 from kraftlog._kraftlog import RecordBatch
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.metrics.raft import RaftMetrics
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import VoterSet
@@ -170,7 +171,7 @@ class ReplicatedLog(Generic[P]):
         self._epoch_start_offset = Offset(0)
         self._moved = asyncio.Event()
         self._rounds: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._unbegun_rounds: set[asyncio.Future[None]] = set()
+        self._unbegun_rounds: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self.log = MetadataLog(directory, log_config, now_ms=wall_ms(), clean_shutdown=clean_shutdown)
         self._executor = host.executor(name)
         self.snapshots = Checkpoints(

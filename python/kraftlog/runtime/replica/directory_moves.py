@@ -14,6 +14,7 @@ from kraftlog import _kraftlog, host
 from kraftlog.errors import ErrorCode, KafkaError, LogError
 from kraftlog.metrics.meter import Meter
 from kraftlog.metrics.replica import FetcherCounts
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.partition.directory_move import DirectoryMove, MoveState, MoveStep
 from kraftlog.partition.replication_quota import ReplicationQuota
 from kraftlog.runtime.replica.future_directories import FutureDirectory
@@ -108,7 +109,7 @@ class DirectoryMoves:
         self._found: dict[TopicPartition, FutureDirectory] = {}
         # One change at a time, as in Kafka: a request may end a move and begin another.
         self._turn = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._is_stopped = False
         self.quota = ReplicationQuota()
 

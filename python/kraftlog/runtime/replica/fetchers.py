@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from kraftlog import host
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.partition.replica_fetcher import FetchStart
 from kraftlog.runtime.replica.fetcher_loop import ConnectionLost, FetcherLoop, FetcherSettings, FetcherShell
 from kraftlog.runtime.replica.leader_link import BrokerAddress, LeaderLink
@@ -87,7 +88,7 @@ class ReplicaFetchers:
         )
         self._loops: dict[tuple[int, int], FetcherLoop] = {}
         self._by_partition: dict[PartitionKey, tuple[int, int]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._is_leaving = False
         self._is_stopped = False
 

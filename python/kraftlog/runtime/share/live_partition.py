@@ -17,6 +17,7 @@ from kraftlog.coordinator.share.share_partition import (
 )
 from kraftlog.coordinator.share.state_batches import StateBatch
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.runtime.share.batch_bounds import BatchBounds, batch_bounds
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class LivePartition:
         self._queue: deque[StateWrite] = deque()
         self._is_writing = False
         self._waiting: dict[int, asyncio.Future[int]] = {}
-        self._waiters: set[Callable[[], None]] = set()
+        self._waiters: OrderedSet[Callable[[], None]] = OrderedSet()
         self.loaded: asyncio.Task[Any] = tasks.spawn(self._load())
 
     # -- life ---------------------------------------------------------------------------------------------------
