@@ -87,13 +87,14 @@ def test_a_leader_commits_without_a_follower_that_the_controller_has_dropped():
         raised_past_a_follower((1, 2))
 
 
-def led_by_one_that_lost_all(state, start_counts):
+def led_by_one_that_lost_all(state, start_counts, last_in_sync=(1, 2)):
     """Broker 1 leads with an empty log, though broker 2 has shown that 5 records are committed."""
     image = SimpleNamespace(leader_epoch=0, partition_epoch=1, isr=(1,), replicas=(1, 2), leader_recovery_state=state)
     new = machine_of(1, partition_of(1, 1, high_watermark=0, log_end=0))
     old = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
     new.start_count, old.start_count = start_counts
-    checker = PartitionChecker({1: new, 2: old}, SimpleNamespace(newest_state=lambda *_: image), story())
+    metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: last_in_sync)
+    checker = PartitionChecker({1: new, 2: old}, metadata, story())
     checker.after_turn(old)
     checker.after_turn(new)
 
@@ -106,6 +107,21 @@ def test_the_last_known_leader_may_have_lost_all_once_every_replica_may_have():
     for state, start_counts in ((RECOVERED, (2, 2)), (RECOVERING, (2, 1))):
         with pytest.raises(InvariantViolationError, match="RINV-23"):
             led_by_one_that_lost_all(state, start_counts)
+
+
+def test_a_replica_that_was_no_longer_eligible_does_not_keep_the_last_known_leader_from_leading():
+    """Seed 75074 with records: two in-sync replicas lost a disk and their power; the third one lagged before."""
+    with pytest.raises(InvariantViolationError) as found:
+        led_by_one_that_lost_all(RECOVERING, (2, 1), last_in_sync=(1,))
+    assert found.value.identifier == NO_CLEAN_LEADER
+
+
+def test_the_last_set_with_enough_replicas_in_sync_is_known():
+    checker = MetadataChecker(story())
+    for partition_epoch, isr in ((0, (1, 2, 3)), (1, (1, 2)), (2, (1,)), (4, ())):
+        state = SimpleNamespace(partition_epoch=partition_epoch, isr=isr, replicas=(1, 2, 3))
+        checker._states[TOPIC_ID, 0, partition_epoch] = checker._newest[TOPIC_ID, 0] = state
+    assert [checker.last_in_sync(TOPIC_ID, 0, least) for least in (1, 2, 3, 4)] == [(1,), (1, 2), (1, 2, 3), (1, 2, 3)]
 
 
 def test_a_disk_that_fails_under_the_checker_breaks_no_rule():

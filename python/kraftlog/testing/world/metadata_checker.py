@@ -86,6 +86,18 @@ class MetadataChecker:
         """A partition's metadata of the highest partition epoch that any node has had; None for an unknown one."""
         return self._newest.get((topic_id, index))
 
+    def last_in_sync(self, topic_id: Any, index: int, min_insync_replicas: int) -> Any:
+        """The in-sync replicas of the last state that had enough of them: no other replica was eligible after it.
+
+        Source: KIP-966.
+        """
+        newest = self._newest[topic_id, index]
+        for partition_epoch in range(newest.partition_epoch, -1, -1):
+            state = self._states.get((topic_id, index, partition_epoch))
+            if state is not None and len(state.isr) >= min_insync_replicas:
+                return state.isr
+        return newest.replicas
+
     def _check_core(
         self,
         machine: NodeMachine,

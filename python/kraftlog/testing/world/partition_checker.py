@@ -139,13 +139,15 @@ class PartitionChecker:
         if is_leader:
             became_leader = before is None or not before[2] or before[1] != leader_epoch
             if became_leader:
-                self._became_leader(machine, key, name, leader_epoch, log_end)
+                self._became_leader(machine, key, name, leader_epoch, log_end, partition.replica.min_insync_replicas)
             if before is not None and before[2] and before[1] == leader_epoch and high_watermark > before[0]:
                 self._check_raised(partition, key, name, high_watermark, leader_epoch)
         self._high_watermarks[key] = max(self._high_watermarks.get(key, 0), high_watermark)
         self._compare(machine, partition, replica, key, name, log_start, high_watermark)
 
-    def _became_leader(self, machine: NodeMachine, key: _Key, name: str, leader_epoch: int, log_end: int) -> None:
+    def _became_leader(
+        self, machine: NodeMachine, key: _Key, name: str, leader_epoch: int, log_end: int, min_insync_replicas: int
+    ) -> None:
         self.looked["RINV-21"] += 1
         leader = self._leaders.get((key, leader_epoch))
         if leader is None:
@@ -157,21 +159,22 @@ class PartitionChecker:
             self._fail("RINV-21", f"{name}: leads in epoch {leader_epoch}, in which node {leader} led")
         highest = self._high_watermarks.get(key, 0)
         self.looked["RINV-23"] += 1
-        self._check_cleanliness(key, name, leader_epoch)
+        self._check_cleanliness(key, name, leader_epoch, min_insync_replicas)
         if log_end < highest:
             self._fail("RINV-23", f"{name}: leads with log end {log_end}, {highest} was committed")
 
-    def _check_cleanliness(self, key: _Key, name: str, leader_epoch: int) -> None:
-        """End the run when the last known leader was elected after every replica may have lost committed records.
+    def _check_cleanliness(self, key: _Key, name: str, leader_epoch: int, min_insync_replicas: int) -> None:
+        """End the run when the last known leader was elected after every eligible one may have lost committed records.
 
         The in-sync set and the eligible replicas are empty then, and the last known leader leads without an operator
-        (CPRT-64), with an empty disk, for example. Nothing is promised of such a partition any more. If a replica never
-        ended, it has everything, and what the new leader lacks breaks a rule.
+        (CPRT-64), with an empty disk, for example. Nothing is promised of such a partition any more. If one of the
+        replicas that were in sync when enough of them were never ended, it is eligible still, and what the new leader
+        lacks breaks a rule.
         """
         image = self._metadata.newest_state(*key)
         if image is None or image.leader_epoch != leader_epoch or image.leader_recovery_state != _RECOVERING:
             return
-        known = [self._nodes.get(replica) for replica in image.replicas]
+        known = [self._nodes.get(replica) for replica in self._metadata.last_in_sync(*key, min_insync_replicas)]
         if all(machine is not None and machine.start_count > 1 for machine in known):
             self._fail(NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {image}")
 
