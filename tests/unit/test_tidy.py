@@ -22,7 +22,7 @@ from module_graph import circles, imports_of, module_graph, module_name, one_cir
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "python" / "kraftlog"
 
-VOCABULARY = {"types", "errors", "error_code", "version", "vocabulary"}
+VOCABULARY = {"types", "errors", "error_code", "ordered_set", "version", "vocabulary"}
 EXTRAS = {"extras"}  # which optional packages there are
 CONFIG = {"config_table", "config_facts", "config_descriptions", "config_input"}
 FACTS = CONFIG | {"features", "partitioner"}  # what Kafka fixes once: keys, feature levels, hashes
@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "vocabulary": set(),
     "types": {"vocabulary"},
     "error_code": set(),
+    "ordered_set": set(),
     "errors": {"error_code", "types"},
     "extras": set(),
     "reply": set(),  # outcomes of requests: coordinators end them, connections send them
