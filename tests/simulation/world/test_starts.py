@@ -87,3 +87,16 @@ def test_broker_that_lost_its_metadata_log_reads_it_again_before_it_looks_at_its
         assert partition.log.log_end_offset == 10
         names = [path.name for path in machine.data_path.iterdir()]
         assert [name for name in names if name.endswith(("-stray", "-delete"))] == []
+
+
+def test_timers_of_a_process_end_with_it_though_the_next_one_starts_before_they_are_due():
+    """Seed 78011 with records: heartbeats of a broker that was killed went on, and kept its successor out."""
+    with Cluster(3, controllers=1, brokers=1) as cluster:
+        machine = cluster.nodes[BROKER]
+        fired = []
+        machine.run_now(lambda: machine.loop.call_later(0.5, fired.append, "of the process that was killed"))
+        cluster.kill(BROKER)
+        cluster.start(BROKER)
+        machine.run_now(lambda: machine.loop.call_later(0.5, fired.append, "of the next one"))
+        cluster.run_for(2_000)
+        assert fired == ["of the next one"]

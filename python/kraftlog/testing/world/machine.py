@@ -218,10 +218,9 @@ class Machine:
         if self.loop.ready:
             self._enter(self._iterate)
 
-    def run_timer(self, timer: asyncio.TimerHandle) -> None:
-        """The time of a timer of the loop has come."""
-        loop = self.loop
-        if loop.is_closed() or timer.cancelled():
+    def run_timer(self, loop: MachineLoop, timer: asyncio.TimerHandle) -> None:
+        """The time of a timer has come; one of a process that ended, whose successor has another loop, is dropped."""
+        if loop is not self.loop or loop.is_closed() or timer.cancelled():
             return
         if self._is_at_once():
             loop.ready.append(timer)

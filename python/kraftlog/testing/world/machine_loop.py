@@ -46,8 +46,8 @@ class Processor(SocketOwner, Protocol):
         """Let something happen at a moment of its clock."""
         ...
 
-    def run_timer(self, timer: asyncio.TimerHandle) -> None:
-        """The time of a timer of its loop has come."""
+    def run_timer(self, loop: MachineLoop, timer: asyncio.TimerHandle) -> None:
+        """The time of a timer of that loop has come."""
         ...
 
     def keep(self, task: asyncio.Task[Any]) -> None:
@@ -226,7 +226,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
         """As asyncio's."""
         handle = _Timer(when, callback, args, self, context)
         if not self._is_closed:
-            handle.event = self._machine.at_monotonic_s(when, partial(self._machine.run_timer, handle))
+            handle.event = self._machine.at_monotonic_s(when, partial(self._machine.run_timer, self, handle))
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
