@@ -26,6 +26,7 @@ __all__ = ["ClientQuotas", "QuotaWindows", "RequestQuota", "forwarded_throttle_m
 
 _PRODUCE_KEY: Final = 0
 _SHARE_FETCH_KEY: Final = 78
+_RATE_MAX: Final = (1 << 31) - 1
 _NS_PER_PERCENT: Final = 10_000_000  # of one second
 _NS_PER_MS: Final = 1_000_000
 _IP_KEY: Final = "connection_creation_rate"
@@ -91,7 +92,11 @@ class ClientQuotas:
         if judges_data != self._judges_data:
             self._judges_data = judges_data
             self.on_data_judged(judges_data)
-        rates = {dict(entity).get("ip"): int(values[_IP_KEY]) for entity, values in quotas.items() if _IP_KEY in values}
+        rates = {
+            dict(entity).get("ip"): _whole_rate(values[_IP_KEY])
+            for entity, values in quotas.items()
+            if _IP_KEY in values
+        }
         default = rates.pop(None, None)
         self.on_connection_rates(default, {address: rate for address, rate in rates.items() if address is not None})
 
@@ -108,6 +113,11 @@ class ClientQuotas:
             began_ns: When the work on it began.
         """
         return RequestQuota(self, peer, api_key, client_id or "", frame_bytes, began_ns)
+
+
+def _whole_rate(rate: float) -> int:
+    """Connections per second, as an ``int`` of Java has them, whatever number the metadata holds."""
+    return int(min(rate, _RATE_MAX)) if rate > 0 else 0
 
 
 class RequestQuota:

@@ -132,14 +132,16 @@ class BrokerAssignedMembership(GroupMembership):
             if topic_id in self._names
             for number in numbers
         ]
-        if assigned.keys() <= self._names.keys():
-            self._assigned = None
+        is_whole = assigned.keys() <= self._names.keys()
         if self._regex is not None:
             self._core.subscribe({name.topic for name in target}, may_create=False)
         revoked = [name for name in self.owned if name not in target]
         before = set(self.owned)
         await self._give_up(revoked)
         self._take(target)
+        # Not before: the coordinator does not repeat it. A heartbeat may have brought another one meanwhile.
+        if is_whole and self._assigned is assigned:
+            self._assigned = None
         self._names = {topic_id: name for topic_id, name in self._names.items() if topic_id in assigned}
         return before != set(target)
 

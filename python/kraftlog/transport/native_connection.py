@@ -271,7 +271,7 @@ class NativeConnection:
             self.socket.answer(number, part)
 
     def _end(self, number: int, answer: CloseConnection) -> None:
-        """Close behind what the peer is told, unless earlier responses would have to come before that."""
+        """Close after a last response, which is left out if earlier ones are still due."""
         if answer.outputs:
             self.socket.answer(number, answer.outputs)
         self.close(answer.reason)

@@ -8,6 +8,9 @@ import time
 import pytest
 
 import kraftlog
+from kraftlog.client.broker_assigned_membership import BrokerAssignedMembership
+from kraftlog.client.classic_membership import ClassicMembership
+from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import TopicPartition
 
 pytestmark = pytest.mark.timeout(120)
@@ -124,5 +127,34 @@ def test_rows_of_partitions_that_are_given_up_are_not_handed_over(broker, protoc
             assert set(worker.assignment) | set(other.assignment) == {
                 TopicPartition(topic, index) for index in range(PARTITIONS)
             }
+        finally:
+            reader.stop()
+
+
+@PROTOCOLS
+def test_a_coordinator_that_moves_while_the_application_works_does_not_keep_partitions(monkeypatch, broker, protocol):
+    """The wait ends with an error that may pass: what is to be given up is known afterwards, too."""
+    topic = group_id = f"moved-{protocol}"
+    fill(broker, topic)
+    kind = BrokerAssignedMembership if protocol == "consumer" else ClassicMembership
+    keep_alive, is_moved = kind._keep_alive, threading.Event()
+
+    async def moved_once(self):
+        if not is_moved.is_set():
+            is_moved.set()
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        await keep_alive(self)
+
+    monkeypatch.setattr(kind, "_keep_alive", moved_once)
+    with consumer(broker, group_id, protocol) as worker, consumer(broker, group_id, protocol) as other:
+        worker.subscribe([topic])
+        assert worker.poll_records(60)
+        reader = Reader(other, topic)
+        try:
+            assert is_moved.wait(30)
+            deadline = time.monotonic() + 30
+            while not len(other.assignment) == len(worker.assignment) == 1:
+                assert time.monotonic() < deadline, (worker.assignment, other.assignment)
+                worker.poll_records(0.05)
         finally:
             reader.stop()

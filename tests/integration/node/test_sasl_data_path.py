@@ -195,7 +195,7 @@ def test_both_paths_judge_the_user_and_a_removed_acl_holds_for_the_next_request(
             assert [produce(alice, version=version) for version in (NATIVE, BY_PYTHON)] == [REFUSED, REFUSED]
         del handed_over[:]
         assert [produce(admin) for _ in range(3)] == [0, 0, 0]
-        assert handed_over == [PRODUCE], "a super user is told to the threads as well"
+        assert handed_over == [PRODUCE], "threads know what super users may do, too"
 
 
 def test_a_quota_of_one_user_holds_for_that_user(node: kraftlog.Broker, handed_over: list[int]) -> None:

@@ -53,14 +53,20 @@ class SlowLink:
         """There is nothing to close."""
 
 
+def follower():
+    """Routes of a replica that follows, and their link to the leader."""
+    replica = QuorumReplica(Journal(), max_pending_bytes=1 << 20)
+    replica.log = FollowerLog()
+    routes = Routes(replica, node_id=1, request_timeout_s=60, default_timeout_s=60, security=lambda _: None)
+    routes._link = link = SlowLink()
+    return routes, link
+
+
 def test_who_was_told_that_nothing_was_proposed_is_not_proposed_when_the_leader_is_reached_later():
     """Found by a drawn run of a simulated quorum: such a command was committed a second after its refusal."""
 
     async def run():
-        replica = QuorumReplica(Journal(), max_pending_bytes=1 << 20)
-        replica.log = FollowerLog()
-        routes = Routes(replica, node_id=1, request_timeout_s=60, default_timeout_s=60, security=lambda _: None)
-        routes._link = link = SlowLink()
+        routes, link = follower()
         late = asyncio.ensure_future(routes.propose([b"late"], 0.05, forward=True))
         patient = asyncio.ensure_future(routes.propose([b"patient"], 60, forward=True))
         given_up = asyncio.ensure_future(routes.propose([b"given up"], 60, forward=True))
@@ -81,10 +87,7 @@ def test_who_was_told_that_nothing_was_proposed_is_not_proposed_when_the_leader_
 
 def test_nothing_is_sent_if_nobody_waits_any_more():
     async def run():
-        replica = QuorumReplica(Journal(), max_pending_bytes=1 << 20)
-        replica.log = FollowerLog()
-        routes = Routes(replica, node_id=1, request_timeout_s=60, default_timeout_s=60, security=lambda _: None)
-        routes._link = link = SlowLink()
+        routes, link = follower()
         late = asyncio.ensure_future(routes.propose([b"late"], 0.05, forward=True))
         with pytest.raises(DeadlineError, match="not proposed"):
             await late
