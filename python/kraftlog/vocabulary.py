@@ -11,6 +11,7 @@ __all__ = [
     "CONSUMER_OFFSETS_TOPIC",
     "COORDINATORS",
     "INTERNAL_TOPICS",
+    "NOT_HOSTED",
     "REMOTE_LOG_METADATA_TOPIC",
     "SHARE_GROUP_STATE_TOPIC",
     "SYSTEM_TOPICS",
@@ -33,6 +34,9 @@ INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TO
 
 SYSTEM_TOPICS: Final = INTERNAL_TOPICS | {CLUSTER_METADATA_TOPIC}
 """Topics that a reader of log directories leaves out unless they are named."""
+
+NOT_HOSTED: Final = "This server does not host this topic-partition."
+"""What Kafka says with UNKNOWN_TOPIC_OR_PARTITION, where an answer has a text that tools print."""
 
 COORDINATORS: Final = {
     CONSUMER_OFFSETS_TOPIC: "group",

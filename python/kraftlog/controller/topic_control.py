@@ -20,7 +20,7 @@ from kraftlog.controller.topic_image import PartitionImage, TopicImage
 from kraftlog.controller.topic_name import topic_name_problem
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
-from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC, ConfigResourceType
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC, NOT_HOSTED, ConfigResourceType
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from kraftlog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -379,7 +379,7 @@ class TopicControl:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
         topic = self._image.topics.by_name(state.name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
         return topic
 
     # Grow

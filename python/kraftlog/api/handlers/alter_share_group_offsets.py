@@ -9,6 +9,7 @@ from kraftlog.api.slices import Pauses, in_turns
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.runtime.share.share_admin import split
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import NOT_HOSTED
 from kraftlog.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 _Response = AlterShareGroupOffsetsResponse
-# Tools print it as it is.
-_NOT_HOSTED = "This server does not host this topic-partition."
 
 
 def handle(
@@ -99,5 +98,5 @@ def _partition(index: int, result: Any) -> Any:
     partition = _Response.AlterShareGroupOffsetsResponsePartition
     if result is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return partition(partition_index=index, error_code=code, error_message=_NOT_HOSTED)
+        return partition(partition_index=index, error_code=code, error_message=NOT_HOSTED)
     return partition(partition_index=index, error_code=result.error_code, error_message=result.error_message)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kraftlog.api.slices import Pauses
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.types import Uuid
+from kraftlog.vocabulary import NOT_HOSTED
 from kraftlog.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse,
@@ -23,7 +24,6 @@ __all__ = ["handle"]
 
 _Response = DeleteShareGroupOffsetsResponse
 # Tools print it as it is.
-_NOT_HOSTED = "This server does not host this topic-partition."
 _NO_OFFSETS = "There is no offset information to delete."
 
 
@@ -97,4 +97,4 @@ def _message(code: int, *, is_known: bool) -> str | None:
     """What Kafka says of a topic; clients have a text for each other code."""
     if code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
-    return _NO_OFFSETS if is_known else _NOT_HOSTED
+    return _NO_OFFSETS if is_known else NOT_HOSTED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.api.slices import ENTRIES_PER_SLICE, Slices, in_slices, sliced
 from kraftlog.errors import ErrorCode
-from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC
+from kraftlog.vocabulary import CLUSTER_METADATA_TOPIC, NOT_HOSTED
 from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["handle"]
 
 TIMES_FROM, DIRECTORIES_FROM = 1, 2
-_NOT_HOSTED = "This server does not host this topic-partition."
 _NOT_LEADER = (
     "For requests intended only for the leader, this error indicates that the broker is not the current leader. "
     "For requests intended for any replica, this error indicates that the broker is not a replica of the "
@@ -36,7 +35,7 @@ def handle(
     """Report leader, high watermark and replicas of the metadata partition."""
     version = context.api_version
     if not _asks_for_metadata_partition(request):
-        return (yield from _failed(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NOT_HOSTED))
+        return (yield from _failed(request, version, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED))
     if not raft.is_leader:
         return (yield from _failed(request, version, ErrorCode.NOT_LEADER_OR_FOLLOWER, _NOT_LEADER))
     quorum = raft.describe_quorum()
