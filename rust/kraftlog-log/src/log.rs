@@ -19,6 +19,7 @@ use crate::{partition_metadata, Error, Result};
 
 mod append;
 mod append_options;
+mod append_together;
 mod cleaner;
 mod config;
 mod flush;

@@ -12,6 +12,7 @@ use crate::{Error, Result};
 mod check;
 mod header_scan;
 mod recover;
+mod roll;
 mod search;
 mod transaction_index;
 
@@ -20,6 +21,7 @@ pub(crate) use check::{Checked, Fact};
 pub use header_scan::{FoundBatch, HeaderScan};
 pub(crate) use recover::{end_marker, note_producer};
 pub use recover::{recover_file, SegmentRecovery};
+pub use roll::RollParameters;
 pub use search::FoundTimestamp;
 pub use transaction_index::{AbortedTransaction, TransactionIndex};
 
@@ -296,37 +298,6 @@ impl Segment {
         Ok(())
     }
 
-    /// True when a batch has to go to a new segment (`LogSegment.shouldRoll`).
-    pub fn should_roll(&self, roll: &RollParameters) -> Result<bool> {
-        let size = self.size_bytes();
-        if size > roll.segment_bytes.saturating_sub(roll.append_bytes) {
-            return Ok(true);
-        }
-        if relative_offset(self.base_offset, roll.last_offset).is_err() {
-            return Ok(true);
-        }
-        if self.is_index_full()? {
-            return Ok(true);
-        }
-        if size == 0 {
-            return Ok(false);
-        }
-        let waited_ms = match self.first_timestamp()? {
-            Some(first) if first >= 0 => roll.max_timestamp.saturating_sub(first),
-            _ => roll.now_ms.saturating_sub(self.state().created_ms),
-        };
-        Ok(waited_ms > roll.segment_ms.saturating_sub(self.config.roll_jitter_ms))
-    }
-
-    fn is_index_full(&self) -> Result<bool> {
-        let mut state = self.state();
-        let slots = |entry_bytes: u64| {
-            usize::try_from(self.config.segment_index_bytes / entry_bytes).unwrap_or(usize::MAX)
-        };
-        // The time index keeps one entry free for the largest timestamp written when the segment is closed.
-        Ok(state.offset_index.count()? >= slots(8) || state.time_index.count()? + 1 >= slots(12))
-    }
-
     /// Largest timestamp of the first batch; `None` when there is no batch.
     pub fn first_timestamp(&self) -> Result<Option<i64>> {
         if let Some(timestamp) = self.state().first_timestamp {
@@ -577,21 +548,4 @@ impl SegmentState {
         self.bytes_since_index_entry += batch.size_bytes as u64;
         Ok(())
     }
-}
-
-/// What [`Segment::should_roll`] goes by.
-#[derive(Clone, Copy, Debug)]
-pub struct RollParameters {
-    /// `segment.bytes`.
-    pub segment_bytes: u64,
-    /// `segment.ms`.
-    pub segment_ms: i64,
-    /// Bytes about to be appended.
-    pub append_bytes: u64,
-    /// Largest timestamp about to be appended.
-    pub max_timestamp: i64,
-    /// Last offset about to be appended.
-    pub last_offset: i64,
-    /// Wall clock, milliseconds since the epoch.
-    pub now_ms: i64,
 }

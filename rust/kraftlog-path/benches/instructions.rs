@@ -18,6 +18,8 @@ use kraftlog_path::serve::{DataMessage, DataService, ServiceSettings, ServiceSha
 use kraftlog_path::wire;
 
 const REQUESTS: usize = 500;
+/// Frames that one receive brings.
+const TOGETHER: usize = 5;
 const NOW_MS: i64 = 1_700_000_000_000;
 const TOPIC_ID: [u8; 16] = [7; 16];
 
@@ -84,6 +86,15 @@ impl Fixture {
             Outcome::Answer(outputs) => outputs,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Frames of one receive, in a turn of their own.
+    fn answer_together(&mut self, frames: &[&[u8]], now: Instant, outcomes: &mut Vec<Outcome>) {
+        let connection = ConnectionId { thread: 0, slot: 0, generation: 0 };
+        let first = RequestId { connection, number: self.next_number };
+        self.next_number += frames.len() as u64;
+        self.service.handle_together(first, &self.peer, frames, now, outcomes);
+        self.service.end_turn(now, false, &mut Vec::new());
     }
 }
 
@@ -184,6 +195,22 @@ fn produce_case(records: usize) {
     measured(&mut || (0..REQUESTS).for_each(|_| drop(fixture.answer(&frame, now))));
 }
 
+/// Frames that one receive brought.
+fn produce_together_case() {
+    let mut fixture = Fixture::new(1);
+    let frame = produce_frame(1);
+    let now = Instant::now();
+    fixture.answer(&frame, now);
+    let (frames, mut outcomes) = ([frame.as_slice(); TOGETHER], Vec::new());
+    measured(&mut || {
+        for _ in 0..REQUESTS / TOGETHER {
+            fixture.answer_together(&frames, now, &mut outcomes);
+            assert_eq!(outcomes.len(), TOGETHER);
+            outcomes.clear();
+        }
+    });
+}
+
 /// A full fetch without a session, of one batch of 16 KB.
 fn fetch_case() {
     let mut fixture = Fixture::new(1);
@@ -215,6 +242,7 @@ type Case = (&'static str, usize, fn());
 const CASES: &[Case] = &[
     ("Produce, 1 record: parse", REQUESTS, || parse_case(1)),
     ("Produce, 1 record: frame to answer", REQUESTS, || produce_case(1)),
+    ("Produce, 1 record, five together: frame to answer", REQUESTS, produce_together_case),
     ("Produce, 150 records: frame to answer", REQUESTS, || produce_case(150)),
     ("Fetch, 16 KB: frame to answer", REQUESTS, fetch_case),
     ("Fetch, idle session of 10: frame to answer", REQUESTS, || session_case(10)),

@@ -102,6 +102,19 @@ pub trait Service: Send + 'static {
     /// Handle one frame, which starts behind its length prefix.
     fn handle(&mut self, request: RequestId, peer: &Peer, frame: &[u8], now: Instant) -> Outcome;
 
+    /// Handle Produce frames that came together, of the requests `first`, the one after it and so on: an outcome for each
+    /// from the first on, never that of a frame that is handed over. Frames without an outcome are given to
+    /// [`Self::handle`], one by one.
+    fn handle_together(
+        &mut self,
+        _first: RequestId,
+        _peer: &Peer,
+        _frames: &[&[u8]],
+        _now: Instant,
+        _outcomes: &mut Vec<Outcome>,
+    ) {
+    }
+
     /// Handle a message; requests that it ended are pushed on `answered`.
     fn message(&mut self, message: Self::Message, now: Instant, answered: &mut Vec<Answered>);
 

@@ -29,13 +29,15 @@ mod read;
 mod shared;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod together_tests;
 
 pub use shared::{ServiceSettings, ServiceShared};
 
 use fetch::{FetchCall, FetchScratch};
 use flush_here::FlushHere;
 use pending::PendingTable;
-use produce::{PlannedAppend, ProduceWait};
+use produce::{PlannedAppend, ProduceRun, ProduceWait};
 use shared::SettingsView;
 
 /// What other threads tell a [`DataService`].
@@ -104,6 +106,7 @@ pub struct DataService {
     unflushed: Vec<Arc<Partition>>,
     flush_here: FlushHere,
     planned: Vec<PlannedAppend>,
+    produce_run: ProduceRun,
     fetch_scratch: FetchScratch,
     /// Stands where a fetch has no session yet.
     no_session: Arc<FetchSession>,
@@ -121,6 +124,7 @@ impl DataService {
             unflushed: Vec::new(),
             flush_here: FlushHere::default(),
             planned: Vec::new(),
+            produce_run: ProduceRun::default(),
             fetch_scratch: FetchScratch::default(),
             no_session: Arc::new(FetchSession::new(None)),
         }
@@ -156,6 +160,19 @@ impl Service for DataService {
             Some((PRODUCE_KEY, _)) => self.produce(request, peer, frame, now),
             Some((FETCH_KEY, _)) => self.fetch(request, peer, frame, now),
             _ => Outcome::HandOver,
+        }
+    }
+
+    fn handle_together(
+        &mut self,
+        first: RequestId,
+        peer: &Peer,
+        frames: &[&[u8]],
+        now: Instant,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        if !self.shared.hands_over_clients() {
+            self.produce_together(first, peer, frames, now, outcomes);
         }
     }
 

@@ -56,9 +56,9 @@ pub struct AppendInfo {
 /// Batches that passed their checks and wait for their offsets and epoch.
 #[derive(Debug)]
 pub struct PreparedAppend<'a> {
-    batches: Vec<Prepared<'a>>,
-    config: Arc<LogConfig>,
-    options: AppendOptions,
+    pub(super) batches: Vec<Prepared<'a>>,
+    pub(super) config: Arc<LogConfig>,
+    pub(super) options: AppendOptions,
 }
 
 impl PreparedAppend<'_> {
@@ -70,21 +70,21 @@ impl PreparedAppend<'_> {
 
 /// A batch that passed its checks: what is written and what is known of it.
 #[derive(Debug)]
-struct Prepared<'a> {
-    header: [u8; HEADER_SIZE],
-    body: Body<'a>,
-    check: ProduceCheck,
+pub(super) struct Prepared<'a> {
+    pub(super) header: [u8; HEADER_SIZE],
+    pub(super) body: Body<'a>,
+    pub(super) check: ProduceCheck,
     marker: Option<EndMarker>,
 }
 
 #[derive(Debug)]
-enum Body<'a> {
+pub(super) enum Body<'a> {
     Borrowed(&'a [u8]),
     Rebuilt(Vec<u8>),
 }
 
 impl Body<'_> {
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Borrowed(bytes) => bytes,
             Self::Rebuilt(bytes) => bytes.get(HEADER_SIZE..).unwrap_or_default(),
@@ -442,7 +442,7 @@ impl Log {
 
     /// Write to the active segment, after a new one was begun if the old is full. Any I/O error poisons the log, but
     /// for want of a descriptor: then nothing was appended and the same append may be tried again.
-    fn write(
+    pub(super) fn write(
         &self,
         inner: &mut Inner,
         config: &LogConfig,
@@ -494,7 +494,12 @@ impl Log {
     }
 
     /// The bytes are written: move the end and take over what they say of producers.
-    fn finish_append(&self, inner: &mut Inner, next_offset: i64, changes: &ProducerChanges) -> Result<()> {
+    pub(super) fn finish_append(
+        &self,
+        inner: &mut Inner,
+        next_offset: i64,
+        changes: &ProducerChanges,
+    ) -> Result<()> {
         inner.log_end_offset = next_offset;
         for update in &changes.updates {
             inner.producers.apply(update);
@@ -528,15 +533,15 @@ impl Log {
 
 /// An appended batch with what the epoch cache and the indexes need.
 #[derive(Clone, Copy)]
-struct Appended {
+pub(super) struct Appended {
     base_offset: i64,
     leader_epoch: i32,
     is_legacy: bool,
-    facts: AppendedBatch,
+    pub(super) facts: AppendedBatch,
 }
 
 impl Appended {
-    fn of(header: &BatchHeader<'_>) -> Self {
+    pub(super) fn of(header: &BatchHeader<'_>) -> Self {
         Self {
             base_offset: header.base_offset(),
             leader_epoch: header.partition_leader_epoch(),

@@ -1,6 +1,6 @@
 //! Checks of one producer's batches before they are written (`ProducerAppendInfo`).
 use super::{BatchMetadata, CompletedTransaction, ProducerEntry, RecentBatches, INVALID_TXN_STATE};
-use crate::batch::BatchHeader;
+use crate::batch::{increment_sequence, BatchHeader};
 use crate::{Error, Result};
 
 const OUT_OF_ORDER_SEQUENCE_NUMBER: i16 = 45;
@@ -95,6 +95,14 @@ impl ProducerUpdate {
     /// The producer.
     pub fn producer_id(&self) -> i64 {
         self.current.producer_id
+    }
+
+    /// Whether the sequence of a batch follows on the last one added here.
+    pub(crate) fn is_continued_by(&self, batch: &BatchHeader<'_>) -> bool {
+        let next_sequence = increment_sequence(self.updated.last_sequence(), 1);
+        self.updated.batches.last().is_some()
+            && batch.producer_epoch() == self.updated.producer_epoch
+            && batch.base_sequence() == next_sequence
     }
 
     pub(super) fn updated(&self) -> &ProducerEntry {

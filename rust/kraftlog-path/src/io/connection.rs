@@ -21,12 +21,15 @@ use super::socket_status::SocketStatus;
 use crate::admission::Admitted;
 use crate::exchange::{ConnectionId, Outcome, Output, Peer, RequestId, RequestNumber, Service, FETCH};
 
+mod together;
+
 /// What a connection uses of its thread while it is served.
 pub(super) struct Desk<'a, S> {
     pub(super) service: &'a mut S,
     pub(super) scratch: &'a mut [u8],
     pub(super) pool: &'a mut Pool,
     pub(super) events: &'a mut Vec<IoEvent>,
+    pub(super) outcomes: &'a mut Vec<Outcome>,
     pub(super) limits: &'a Limits,
     /// Other connections wait for room for what they hand over.
     pub(super) is_room_contended: bool,
@@ -303,6 +306,14 @@ impl Connection {
                 self.input.append(data, desk.pool);
                 return served;
             }
+            match self.handle_together(frame, rest, desk) {
+                Ok(0) => {}
+                Ok(handled) => {
+                    data = data.get(handled..).unwrap_or_default();
+                    continue;
+                }
+                Err(reason) => return Served::Close(Some(reason)),
+            }
             match self.handle(frame, desk) {
                 Ok(Handled::Done) => {}
                 Ok(Handled::HandOver(request)) => {
@@ -381,6 +392,17 @@ impl Connection {
         };
         desk.frames_left -= 1;
         desk.now = Instant::now();
+        self.settle(request, frame, outcome, desk.is_room_contended)
+    }
+
+    /// Note what became of the frame of the next request.
+    fn settle(
+        &mut self,
+        request: RequestId,
+        frame: &[u8],
+        outcome: Outcome,
+        is_room_contended: bool,
+    ) -> Result<Handled, String> {
         match outcome {
             Outcome::Answer(outputs) => {
                 self.status.add_unsent(size_bytes(&outputs));
@@ -400,7 +422,7 @@ impl Connection {
             }
             Outcome::HandOver => {
                 // Connections that wait already come first.
-                let is_next = self.is_admitted || !desk.is_room_contended;
+                let is_next = self.is_admitted || !is_room_contended;
                 self.is_admitted = false;
                 self.waits_for_room = !is_next || !self.room.is_free_or_wanted();
                 if self.waits_for_room {

@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The third byte of a frame says what becomes of it; the answer has the bytes behind it.
 struct Scripted {
     handled: Arc<AtomicUsize>,
+    /// Of them, those that came with others.
+    together: Arc<AtomicUsize>,
     pending: Arc<Mutex<Vec<RequestId>>>,
     lost: Arc<Mutex<Vec<ConnectionId>>>,
 }
@@ -62,6 +64,24 @@ impl Service for Scripted {
         }
     }
 
+    fn handle_together(
+        &mut self,
+        first: RequestId,
+        peer: &Peer,
+        frames: &[&[u8]],
+        now: Instant,
+        outcomes: &mut Vec<Outcome>,
+    ) {
+        for (frame, number) in frames.iter().zip(first.number..) {
+            let is_over = matches!(outcomes.last(), Some(Outcome::Close(_)));
+            if frame.get(2) == Some(&b'h') || is_over {
+                return;
+            }
+            outcomes.push(self.handle(RequestId { number, ..first }, peer, frame, now));
+            self.together.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     fn message(&mut self, message: (RequestId, Vec<u8>), _now: Instant, answered: &mut Vec<Answered>) {
         answered.push(Answered { request: message.0, outcome: answer(&message.1) });
     }
@@ -87,6 +107,7 @@ struct Stage {
     inbox: Arc<Mailbox<IoEvent>>,
     events: Vec<IoEvent>,
     handled: Arc<AtomicUsize>,
+    together: Arc<AtomicUsize>,
     pending: Arc<Mutex<Vec<RequestId>>>,
     lost: Arc<Mutex<Vec<ConnectionId>>>,
 }
@@ -96,15 +117,21 @@ impl Stage {
         let mut limits = Limits::new(8 << 20, None);
         change(&mut limits);
         let inbox = Arc::new(Mailbox::<IoEvent>::new().unwrap());
-        let (handled, pending, lost) = (Arc::default(), Arc::default(), Arc::default());
+        let (handled, together) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (pending, lost) = (Arc::default(), Arc::default());
         let mut sender = None;
         let as_inbox: Arc<dyn Inbox> = Arc::<Mailbox<IoEvent>>::clone(&inbox);
         let threads = IoThreads::start(1, limits, &as_inbox, |given| {
             sender = Some(given);
-            Scripted { handled: Arc::clone(&handled), pending: Arc::clone(&pending), lost: Arc::clone(&lost) }
+            Scripted {
+                handled: Arc::clone(&handled),
+                together: Arc::clone(&together),
+                pending: Arc::clone(&pending),
+                lost: Arc::clone(&lost),
+            }
         })
         .unwrap();
-        Self { threads, sender: sender.unwrap(), inbox, events: Vec::new(), handled, pending, lost }
+        Self { threads, sender: sender.unwrap(), inbox, events: Vec::new(), handled, together, pending, lost }
     }
 
     fn connect(&self) -> (Socket, UnixStream) {
@@ -289,6 +316,24 @@ fn produce_waits_until_what_was_handed_over_has_begun() {
     for expected in [b"0", b"1", b"2", b"3"] {
         assert_eq!(receive(&mut peer), expected);
     }
+}
+
+#[test]
+fn produce_frames_of_one_receive_are_handled_together() {
+    let mut stage = Stage::new(|_| {});
+    let (socket, mut peer) = stage.connect();
+    let whats = [b'e', b'n', b'e', b'h', b'e', b'e', b'x', b'e'];
+    let data: Vec<u8> =
+        whats.iter().zip(0_u8..).flat_map(|(what, at)| request(PRODUCE, *what, &[at])).collect();
+    peer.write_all(&data).unwrap();
+    assert_eq!(stage.handed_over(1), [(3, b"\0\0h\x03".to_vec())]);
+    socket.answer(3, bytes(b"python"));
+    stage.threads.flush();
+    for expected in [&[0_u8][..], &[2], b"python", &[4], &[5]] {
+        assert_eq!(receive(&mut peer), expected);
+    }
+    assert_eq!(stage.lost_reason().as_deref(), Some("not a request"));
+    assert!(stage.together.load(Ordering::SeqCst) >= 3, "the first three came in one receive");
 }
 
 #[test]

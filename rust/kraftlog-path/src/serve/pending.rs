@@ -32,21 +32,25 @@ fn id_of(slot: u32, generation: u32) -> u64 {
 }
 
 impl<T> PendingTable<T> {
-    /// The number that the next [`Self::insert`] gives.
-    pub(super) fn next_id(&self) -> u64 {
-        match self.free.last() {
-            Some(&slot) => id_of(slot, self.slots.get(slot as usize).map_or(0, |slot| slot.generation)),
-            None => id_of(u32::try_from(self.slots.len()).unwrap_or(u32::MAX), 0),
+    /// A number for [`Self::fill`], or for [`Self::give_back`] if there is nothing to keep.
+    pub(super) fn reserve(&mut self) -> u64 {
+        if let Some(slot) = self.free.pop() {
+            return id_of(slot, self.slots.get(slot as usize).map_or(0, |slot| slot.generation));
         }
+        self.slots.push(Slot { generation: 0, entry: None });
+        id_of(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX), 0)
     }
 
-    /// Keep an entry until it is removed; [`Self::take_due`] names it at `deadline`, if there is one.
-    pub(super) fn insert(&mut self, entry: T, deadline: Option<Instant>) -> u64 {
-        let id = self.next_id();
-        match self.free.pop().and_then(|slot| self.slots.get_mut(slot as usize)) {
-            Some(slot) => slot.entry = Some(entry),
-            None => self.slots.push(Slot { generation: 0, entry: Some(entry) }),
-        }
+    /// End a reservation.
+    pub(super) fn give_back(&mut self, id: u64) {
+        self.free.push(id as u32);
+    }
+
+    /// Keep an entry under a reserved number until it is removed; [`Self::take_due`] names it at `deadline`, if there is
+    /// one.
+    pub(super) fn fill(&mut self, id: u64, entry: T, deadline: Option<Instant>) {
+        let Some(slot) = self.slots.get_mut((id as u32) as usize) else { return };
+        slot.entry = Some(entry);
         self.live += 1;
         if let Some(deadline) = deadline {
             if self.deadlines.len() > 2 * self.live + STALE_DEADLINES_MIN {
@@ -56,6 +60,12 @@ impl<T> PendingTable<T> {
             }
             self.deadlines.push(Reverse((deadline, id)));
         }
+    }
+
+    /// Keep an entry, as [`Self::fill`] does; its number.
+    pub(super) fn insert(&mut self, entry: T, deadline: Option<Instant>) -> u64 {
+        let id = self.reserve();
+        self.fill(id, entry, deadline);
         id
     }
 
@@ -127,19 +137,29 @@ mod tests {
     #[test]
     fn an_id_names_one_entry_only() {
         let mut table = PendingTable::default();
-        let expected = table.next_id();
         let first = table.insert('a', None);
-        assert_eq!(first, expected);
         assert_eq!(table.remove(first), Some('a'));
-        let expected = table.next_id();
         let second = table.insert('b', None);
-        assert_eq!(second, expected);
         assert_ne!(first, second);
         assert_eq!(table.get_mut(first), None);
         assert_eq!((table.remove(first), table.len()), (None, 1));
         assert_eq!(table.get_mut(second), Some(&mut 'b'));
         table.remove_if(|entry| *entry == 'b');
         assert_eq!((table.remove(second), table.len()), (None, 0));
+    }
+
+    #[test]
+    fn a_reserved_number_names_nothing_until_it_is_filled() {
+        let mut table = PendingTable::default();
+        let (unused, late) = (table.reserve(), table.reserve());
+        assert_ne!(unused, late);
+        assert_eq!(table.get_mut(late), None);
+        assert_eq!((table.remove(late), table.len()), (None, 0));
+        table.give_back(unused);
+        let other = table.insert('o', None);
+        table.fill(late, 'l', None);
+        assert_ne!(other, late);
+        assert_eq!((table.remove(late), table.remove(other)), (Some('l'), Some('o')));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kraftlog_log::batch::{attributes, BatchHeader, HEADER_SIZE, MAGIC};
-use kraftlog_log::log::{AppendInfo, AppendOptions, PreparedAppend};
+use kraftlog_log::log::{AppendOptions, PreparedAppend};
 use kraftlog_log::producer_state::Origin;
 use kraftlog_log::Error;
 
@@ -12,9 +12,13 @@ use super::{DataService, ServiceShared};
 use crate::core::NO_LEADER;
 use crate::error_code;
 use crate::exchange::{Answered, Outcome, Output, Peer, RequestId};
-use crate::partition::{AckToken, AppendError, Partition, PartitionKey};
+use crate::partition::{AckToken, AppendError, Appended, Partition, PartitionKey};
 use crate::wire::produce::{self, PartitionResponse};
 use crate::wire::{NotPlain, Parsed, Topic};
+
+mod together;
+
+pub(super) use together::ProduceRun;
 
 /// A larger compressed batch holds the thread with its check: Python gives it to another one.
 const COMPRESSED_BYTES_END: usize = 256 * 1024;
@@ -59,7 +63,8 @@ struct Failure {
 }
 
 impl ProduceResult {
-    fn appended(planned: &PlannedAppend, info: &AppendInfo, is_waiting: bool) -> Self {
+    fn appended(planned: &PlannedAppend, appended: &Appended, acks: i16) -> Self {
+        let info = &appended.info;
         Self {
             partition: Arc::clone(&planned.partition),
             begins_topic: planned.begins_topic,
@@ -67,7 +72,7 @@ impl ProduceResult {
             end_offset: info.last_offset + 1,
             log_append_time_ms: info.log_append_time_ms,
             log_start_offset: info.log_start_offset,
-            is_waiting,
+            is_waiting: acks == -1 && !appended.is_committed,
             failure: None,
         }
     }
@@ -280,16 +285,12 @@ impl DataService {
         parameters: Parameters,
         now: Instant,
     ) -> Option<Outcome> {
-        let Parameters { correlation_id, version, acks, timeout_ms, is_compressed } = parameters;
-        let now_ms = self.shared.now_ms();
-        let id = self.pending.next_id();
-        // A marker may have ended the transaction since it was found open.
-        let options =
-            AppendOptions { requires_verification: true, ..AppendOptions::new(-1, now_ms, Origin::Client) };
+        let Parameters { acks, is_compressed, .. } = parameters;
+        let options = self.append_options();
         let checked = if is_compressed { check(frame, planned, acks, options)? } else { Vec::new() };
+        let id = self.pending.reserve();
         let mut checked = checked.into_iter();
         let mut results = Vec::with_capacity(planned.len());
-        let mut waiting_count = 0;
         for (position, append) in (0..).zip(planned) {
             let batch = frame.get(append.records.clone()).unwrap_or_default();
             let ack = (acks == -1).then_some((&self.listener, AckToken { id, position }));
@@ -300,24 +301,44 @@ impl DataService {
                     if appended.needs_flush {
                         self.flush_later(&append.partition);
                     }
-                    let is_waiting = acks == -1 && !appended.is_committed;
-                    waiting_count += usize::from(is_waiting);
-                    results.push(ProduceResult::appended(append, &appended.info, is_waiting));
+                    results.push(ProduceResult::appended(append, &appended, acks));
                 }
                 Err(error) => results.push(ProduceResult::failed(append, error)),
             }
         }
-        if acks == 0 {
-            return Some(reason_to_close(&results).map_or(Outcome::NoAnswer, Outcome::Close));
-        }
+        Some(self.outcome(request, id, listener, &parameters, results, now))
+    }
+
+    fn append_options(&self) -> AppendOptions {
+        let now_ms = self.shared.now_ms();
+        // A marker may have ended a transaction since it was found open.
+        AppendOptions { requires_verification: true, ..AppendOptions::new(-1, now_ms, Origin::Client) }
+    }
+
+    /// What becomes of a request after its appends. It waits under the reserved number `id`, if it has to.
+    fn outcome(
+        &mut self,
+        request: RequestId,
+        id: u64,
+        listener: u16,
+        parameters: &Parameters,
+        results: Vec<ProduceResult>,
+        now: Instant,
+    ) -> Outcome {
+        let &Parameters { correlation_id, version, acks, timeout_ms, .. } = parameters;
+        let waiting_count = results.iter().filter(|result| result.is_waiting).count();
         if waiting_count == 0 {
-            let outputs = answer(&self.shared, listener, correlation_id, version, &results);
-            return Some(Outcome::Answer(outputs));
+            self.pending.give_back(id);
+            return if acks == 0 {
+                reason_to_close(&results).map_or(Outcome::NoAnswer, Outcome::Close)
+            } else {
+                Outcome::Answer(answer(&self.shared, listener, correlation_id, version, &results))
+            };
         }
         let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
         let wait = ProduceWait { request, listener, correlation_id, version, results, waiting_count };
-        self.pending.insert(super::Pending::Produce(wait), now.checked_add(timeout));
-        Some(Outcome::Pending)
+        self.pending.fill(id, super::Pending::Produce(wait), now.checked_add(timeout));
+        Outcome::Pending
     }
 }
 
@@ -347,6 +368,7 @@ fn check<'a>(
 }
 
 /// The fields of a request that its appends and its answer need.
+#[derive(Clone, Copy, Debug)]
 struct Parameters {
     correlation_id: i32,
     version: i16,

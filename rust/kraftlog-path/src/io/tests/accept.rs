@@ -17,6 +17,7 @@ impl Accepting {
         let as_inbox: Arc<dyn Inbox> = Arc::<Mailbox<IoEvent>>::clone(&inbox);
         let threads = IoThreads::start(threads, Limits::new(8 << 20, None), &as_inbox, |_| Scripted {
             handled: Arc::default(),
+            together: Arc::default(),
             pending: Arc::default(),
             lost: Arc::default(),
         })
