@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from data_path.awake import processors_awake
+from data_path.memory import back_free_memory
 from data_path.servers import Node
 
 Report = dict[str, float]
@@ -42,9 +43,14 @@ def produce(partitions: int, **options: object) -> Callable[[Node, float], Repor
 
 
 def large(records: int) -> Callable[[Node, float], Report]:
-    """Large batches, half the time: a gigabyte and more per second goes to the disk behind the page cache."""
-    run = produce(6, in_flight=5, records=records, warm=0.3)
-    return lambda node, seconds: run(node, seconds / 2)
+    """Large batches to memory that is there, half the time: a gigabyte and more per second goes to the disk."""
+    load = produce(6, in_flight=5, records=records, warm=0.3)
+
+    def run(node: Node, seconds: float) -> Report:
+        back_free_memory()
+        return load(node, seconds / 2)
+
+    return run
 
 
 def consume(record_bytes: int, records: int, max_bytes: int) -> Callable[[Node, float], Report]:
@@ -82,7 +88,7 @@ def requests() -> Iterator[Row]:
     yield Row("1 record, 5 in flight", "produce", produce(1, in_flight=5))
     yield Row("1 record, 6 connections x 5 in flight", "produce", produce(6, connections=6, in_flight=5))
     yield Row(f"1 record, {RATE} requests/s", "produce", produce(1, rate=RATE))
-    yield Row("16 KB batches, 5 in flight", "produce", produce(6, in_flight=5, records=RECORDS_OF_16_KB, warm=0.5))
+    yield Row("16 KB batches, 5 in flight", "produce", large(RECORDS_OF_16_KB))
     yield Row("256 KB batches, 5 in flight", "produce", large(RECORDS_OF_256_KB))
     yield Row("900 KB batches, 5 in flight", "produce", large(RECORDS_OF_900_KB))
     yield Row("100 B records, fetches of 1 MB", "consume", consume(RECORD_BYTES, RECORDS_OF_16_KB, FETCH_BYTES))
@@ -129,5 +135,9 @@ def growth() -> Iterator[Row]:
 
 def all_rows() -> list[Row]:
     """Every row that runs on a node of its own process."""
-    small = [row for row in requests() if row.name.startswith("1 record,") or row.name.endswith("fetches of 16 KB")]
+    small = [
+        row
+        for row in requests()
+        if row.name.startswith("1 record,") or row.name.startswith("16 KB") or row.name.endswith("fetches of 16 KB")
+    ]
     return [*requests(), *map(awake, small), *flushes(), *growth()]

@@ -2,6 +2,7 @@
 
 KraftlogError
   KafkaError                any code of the protocol: .code, .name, .retriable
+    CommitFailedError       the group gave what a consumer read to another member: .partitions
   ProtocolError             bytes or order that no version allows
     LocalProtocolError      our fault: a message that cannot be encoded as asked
     RemoteProtocolError     the peer's fault: bytes that do not decode
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClusterError",
+    "CommitFailedError",
     "CorruptRecordError",
     "DeadlineError",
     "ErrorCode",
@@ -94,6 +96,25 @@ class KafkaError(KraftlogError):
 
     def __str__(self) -> str:
         return self.name if self.message is None else f"{self.name}: {self.message}"
+
+
+class CommitFailedError(KafkaError):
+    """Offsets were not committed: the consumer is no longer the member that read these records.
+
+    It was fenced, its session ended, or ``max.poll.interval.ms`` passed between two polls. Another member may read the
+    records again. After the next ``poll`` the offsets of what is assigned then can be committed.
+
+    Source: ``org.apache.kafka.clients.consumer.CommitFailedException``.
+
+    Args:
+        code: What the coordinator answered, to the commit or before.
+        message: What happened.
+        partitions: The partitions whose offsets were not committed.
+    """
+
+    def __init__(self, code: int, message: str | None = None, partitions: Sequence[TopicPartition] = ()) -> None:
+        super().__init__(code, message)
+        self.partitions = tuple(partitions)
 
 
 class ProtocolError(KraftlogError):

@@ -448,17 +448,21 @@ class AsyncConsumer(OffsetCalls):
         self, as_records: bool, timeout_s: float | None, is_at_end: Callable[[], bool] = lambda: False
     ) -> Any:
         driver = self._running()
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_s is None else loop.time() + timeout_s
+        deadline = None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
         if self._group is not None:
             self._group.note_poll()
         is_subscribed = self._group is not None and self._group.selection is not None
         if not is_subscribed and not self._core.subscription.assigned:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "nothing to read: call subscribe() or assign() before poll()")
-        self._handed.take_back()
         if not self._core.is_polled:
             self._core.is_polled = True
             driver.wake()
+        with self._handed.polling():
+            return await self._wait_for_rows(driver, as_records, deadline, is_at_end)
+
+    async def _wait_for_rows(
+        self, driver: ConsumerDriver, as_records: bool, deadline: float | None, is_at_end: Callable[[], bool]
+    ) -> Any:
         while True:
             driver.is_ready.clear()
             self._running()
@@ -528,19 +532,23 @@ class AsyncConsumer(OffsetCalls):
             timeout_s: Seconds; ``request.timeout.ms`` when None.
 
         Raises:
+            CommitFailedError: The group no longer has this member, or it lost partitions since the last poll, so that
+                another member may read again what this one read; nothing is committed.
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
         commits = self._require_group().commits
         if offsets is None:
-            self._handed.take_back()
+            self._handed.check_not_lost()
             await commits.commit_positions(timeout_s, with_handed=True)
+            self._handed.take_back()
             return
         wanted = {
             partition_of(name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
             for name, offset in offsets.items()
         }
-        self._handed.note_commit(wanted)
+        self._handed.check_not_lost(wanted)
         await commits.commit(wanted, timeout_s)
+        self._handed.note_commit(wanted)
 
     async def committed(
         self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
@@ -558,11 +566,14 @@ class AsyncConsumer(OffsetCalls):
         """The membership, for :meth:`AsyncProducer.send_offsets_to_transaction`.
 
         Raises:
+            CommitFailedError: The member lost partitions since the last poll: a transaction must not commit their
+                offsets in the name of the member that it has become since.
             KafkaError: There is no ``group.id``.
         """
         found = self._require_group()
+        self._handed.check_not_lost()
         group_id, member = found.group.group_id, found.member
-        if member is None or member.generation < 0:
+        if member is None or not member.has_joined:
             return GroupMetadata(group_id)
         return GroupMetadata(group_id, member.generation, member.member_id, self._config["group.instance.id"])
 

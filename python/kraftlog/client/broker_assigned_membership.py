@@ -49,6 +49,11 @@ class BrokerAssignedMembership(GroupMembership):
         self._names: dict[bytes, str] = {}
         self._sent: tuple[object, ...] = ()
 
+    @property
+    def has_joined(self) -> bool:
+        """Whether the coordinator knows this member, as far as it has said."""
+        return self.generation > JOINING_EPOCH
+
     async def _step(self) -> None:
         if self.generation > JOINING_EPOCH and not self._is_polled_in_time:
             await self._wait_for_poll()

@@ -118,13 +118,20 @@ class Coordinator:
             self.forget_coordinator()
         return answer
 
-    async def retried(self, work: Callable[[], Awaitable[T]], timeout_s: float, final: Collection[int] = ()) -> T:
+    async def retried(
+        self,
+        work: Callable[[], Awaitable[T]],
+        timeout_s: float,
+        final: Collection[int] = (),
+        passing: Collection[int] = (),
+    ) -> T:
         """What ``work`` gives, tried again after errors that may pass until the time is over.
 
         Args:
             work: Asks the coordinator once.
             timeout_s: Seconds.
             final: Codes of errors that do not pass for this work, though they do for others.
+            passing: Codes of errors that do pass for this work, though they do not for others.
 
         Raises:
             KafkaError: The last error.
@@ -135,7 +142,9 @@ class Coordinator:
             try:
                 return await work()
             except KafkaError as error:
-                may_pass = error.retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE
+                may_pass = (
+                    error.retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE or error.code in passing
+                )
                 if error.code in _MOVED:
                     self.forget_coordinator()
                 if not may_pass or error.code in final or loop.time() + self._retry_backoff_s > deadline:

@@ -12,11 +12,13 @@ from kraftlog.client.group_offsets import GroupOffsets
 from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.client.state.handed_rows import HandedRows
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata
-from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
+from kraftlog.errors import CommitFailedError, ErrorCode, KafkaError, ProtocolError
 from kraftlog.types import TopicPartition
 
 __all__ = ["GroupCommits"]
 
+# The group no longer knows the member, or not with this generation.
+_FENCED = frozenset((ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID))
 _logger = logging.getLogger("kraftlog.client")
 
 
@@ -57,30 +59,39 @@ class GroupCommits:
         """Commit offsets, again after errors that may pass.
 
         Raises:
-            KafkaError: The coordinator refuses.
+            CommitFailedError: The group no longer has this member.
+            KafkaError: The coordinator refuses, or the member has not joined the group yet: REBALANCE_IN_PROGRESS.
         """
-        member = self._member()
 
         async def commit_once() -> None:
-            if member is None or member.generation < 0:
+            member = self._member()
+            if member is None:
                 await self._group.commit(offsets)
-            else:
-                await self._group.commit(
-                    offsets,
-                    generation=member.generation,
-                    member_id=member.member_id,
-                    instance_id=self._instance_id,
-                )
+                return
+            if not member.has_joined:
+                text = f"the consumer is about to join group {self._group.group_id}"
+                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, text)
+            await self._group.commit(
+                offsets, generation=member.generation, member_id=member.member_id, instance_id=self._instance_id
+            )
 
         limit_s = self._timeout_s if timeout_s is None else timeout_s
         # A topic that was deleted does not come back: its partitions could not be given up for so long.
-        await self._group.retried(commit_once, limit_s, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+        final = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        # The next heartbeat brings the member's new epoch (KIP-848).
+        passing = {ErrorCode.STALE_MEMBER_EPOCH}
+        try:
+            await self._group.retried(commit_once, limit_s, final, passing)
+        except KafkaError as error:
+            if error.code in _FENCED:
+                raise CommitFailedError(error.code, error.message, tuple(offsets)) from error
+            raise
 
     async def commit_positions(self, timeout_s: float | None, *, with_handed: bool) -> None:
         """Commit the positions, with or without the rows of the last poll.
 
         Raises:
-            KafkaError: The coordinator refuses.
+            KafkaError: As :meth:`commit`.
         """
         positions = self._handed.positions(with_handed=with_handed)
         if positions:

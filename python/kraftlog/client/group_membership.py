@@ -29,6 +29,8 @@ class MembershipHooks:
     Attributes:
         on_revoke: Awaited before partitions are given up: commits and calls the application.
         on_lost: Called when partitions belong to others already.
+        note_lost: Called before it, and when partitions are given up while the application works on their rows; with
+            the reason.
         on_assign: Called with the partitions that are new.
         last_poll_s: Loop time of the last poll of the application.
         rows_done: Awaited with seconds: whether the application is done with the rows of its last poll within them.
@@ -36,6 +38,7 @@ class MembershipHooks:
 
     on_revoke: Callable[[Collection[TopicPartition]], Awaitable[None]]
     on_lost: Callable[[Collection[TopicPartition]], None]
+    note_lost: Callable[[Collection[TopicPartition], KafkaError], None]
     on_assign: Callable[[Collection[TopicPartition]], None]
     last_poll_s: Callable[[], float]
     rows_done: Callable[[float], Awaitable[bool]]
@@ -87,6 +90,11 @@ class GroupMembership(ABC):
     def owned(self) -> tuple[TopicPartition, ...]:
         """The partitions that this member reads."""
         return self._core.subscription.assigned
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the coordinator knows this member, as far as it has said."""
+        return self.generation >= 0
 
     def subscribe(self, selection: TopicSelection) -> None:
         """Ask for other topics.
@@ -146,7 +154,7 @@ class GroupMembership(ABC):
 
     async def _recover(self, error: KafkaError, selection: TopicSelection) -> None:
         if error.code in _LOST:
-            self._lose()
+            self._lose(error)
             self._forget_membership(error)
             return
         if error.code == ErrorCode.REBALANCE_IN_PROGRESS:
@@ -158,11 +166,17 @@ class GroupMembership(ABC):
         self._group.forget_coordinator()
         await asyncio.sleep(self._backoff_s)
 
-    def _lose(self) -> None:
+    def _lose(self, error: KafkaError) -> None:
         lost = self.owned
         self._core.assign(())
         if lost:
+            self._note_lost(lost, error)
             self._hooks.on_lost(lost)
+
+    def _note_lost(self, partitions: Collection[TopicPartition], error: KafkaError) -> None:
+        names = ", ".join(map(str, partitions))
+        self._core.warnings.append(f"group {self._group.group_id}: lost {names}: {error}")
+        self._hooks.note_lost(partitions, error)
 
     async def _give_up(self, partitions: Collection[TopicPartition]) -> None:
         """Give partitions up when the application is done with the rows of its last poll: it may commit them till then.
@@ -173,8 +187,10 @@ class GroupMembership(ABC):
             return
         self.is_giving_up = True
         try:
-            while not await self._hooks.rows_done(self._heartbeat_s) and self._is_polled_in_time:
+            while not (is_done := await self._hooks.rows_done(self._heartbeat_s)) and self._is_polled_in_time:
                 await self._keep_alive()
+            if not is_done:
+                self._note_lost(partitions, self._not_polled())
             await self._give_up_now(partitions)
         finally:
             self.is_giving_up = False
@@ -205,15 +221,20 @@ class GroupMembership(ABC):
             f"group {self._group.group_id}: leaving, as there was no poll for max.poll.interval.ms"
         )
         await self.leave()
-        self._lose()
+        self._lose(self._not_polled())
         while not self._is_polled_in_time:  # noqa: ASYNC110 - polling does not know the membership
             await asyncio.sleep(self._backoff_s)
         self._is_rejoin_wanted.set()
 
+    def _not_polled(self) -> KafkaError:
+        interval_ms = self._config["max.poll.interval.ms"]
+        text = f"group {self._group.group_id}: there was no poll for max.poll.interval.ms={interval_ms}"
+        return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+
     async def release(self) -> None:
         """Give up all partitions before leaving; those of a member that the group removed are lost."""
         if self.generation < 0:
-            self._lose()
+            self._lose(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID))
         else:
             await self._give_up_now(self.owned)
 

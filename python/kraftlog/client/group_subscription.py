@@ -156,6 +156,7 @@ class GroupSubscription:
         hooks = MembershipHooks(
             self._on_revoke,
             lambda partitions: self._tell("lost", partitions),
+            self._handed.note_lost,
             lambda partitions: self._tell("assign", partitions),
             lambda: self.last_poll_s,
             self._rows_done,
@@ -246,5 +247,6 @@ class GroupSubscription:
             self._core.subscribe(())
             self._core.want_group_topics(())
             self._handed.take_back()
+            self._handed.forget_lost()
         if failure is not None:
             raise failure

@@ -1,7 +1,8 @@
-"""Rebalances while the application works on what it polled: it can commit that, and nobody reads it again."""
+"""Rebalances while the application works on what it polled: it can commit that, or hears that it cannot."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 
@@ -10,7 +11,7 @@ import pytest
 import kraftlog
 from kraftlog.client.broker_assigned_membership import BrokerAssignedMembership
 from kraftlog.client.classic_membership import ClassicMembership
-from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.errors import CommitFailedError, ErrorCode, KafkaError
 from kraftlog.types import TopicPartition
 
 pytestmark = pytest.mark.timeout(120)
@@ -33,10 +34,10 @@ def broker():
         yield node
 
 
-def consumer(broker, group_id, protocol, **settings):
+def consumer(broker, group_id, protocol, kind=kraftlog.Consumer, **settings):
     if protocol == "cooperative":
         settings["partition_assignment_strategy"] = "cooperative-sticky"
-    return kraftlog.Consumer(
+    return kind(
         bootstrap_servers=broker.bootstrap_servers,
         group_id=group_id,
         group_protocol="consumer" if protocol == "consumer" else "classic",
@@ -156,5 +157,93 @@ def test_a_coordinator_that_moves_while_the_application_works_does_not_keep_part
             while not len(other.assignment) == len(worker.assignment) == 1:
                 assert time.monotonic() < deadline, (worker.assignment, other.assignment)
                 worker.poll_records(0.05)
+        finally:
+            reader.stop()
+
+
+def partitions(topic):
+    return {TopicPartition(topic, number) for number in range(PARTITIONS)}
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("is_assigned_again", [False, True], ids=["at-once", "after-joining-again"])
+def test_commit_after_the_session_ended_names_what_was_lost(broker, protocol, is_assigned_again):
+    """A loop that stands still for longer than the session, as in a paused process."""
+    topic = group_id = f"ended-{protocol}-{is_assigned_again}"
+    fill(broker, topic)
+
+    async def run():
+        lost, assigned = [], asyncio.Event()
+        async with consumer(broker, group_id, protocol, kraftlog.AsyncConsumer, enable_auto_commit=False) as worker:
+            worker.subscribe([topic], on_lost=lost.extend, on_assign=lambda _: assigned.set())
+            assert len(await worker.poll_records(60)) == 5
+            assert len(worker.assignment) == PARTITIONS
+            assigned.clear()
+            time.sleep(2.5 * SESSION_MS / 1000)  # noqa: ASYNC251 - which is what is tested
+            if is_assigned_again:
+                await asyncio.wait_for(assigned.wait(), 60)
+                assert set(lost) == set(worker.assignment) == partitions(topic)
+                with pytest.raises(CommitFailedError, match="lost since the last poll"):
+                    _ = worker.group_metadata
+                with pytest.raises(CommitFailedError, match=f"{topic}-0: lost since the last poll"):
+                    await worker.commit({(topic, 0): 5})
+            with pytest.raises(CommitFailedError) as raised:
+                await worker.commit()
+            assert raised.value.code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
+            assert set(raised.value.partitions) <= partitions(topic)
+            assert raised.value.partitions
+            assert await worker.committed(list(partitions(topic))) == {}
+            found = await worker.poll_records(60)
+            assert [record.value for record in found] == [
+                b"%d" % (found[0].partition + 2 * index) for index in range(5)
+            ]
+            await worker.commit()
+            found_at = TopicPartition(topic, found[0].partition)
+            assert (await worker.committed([found_at]))[found_at].offset == 5
+
+    asyncio.run(run())
+
+
+@PROTOCOLS
+def test_commit_of_an_application_that_was_too_slow_names_what_it_lost(broker, protocol):
+    topic = group_id = f"slow-{protocol}"
+    fill(broker, topic)
+    with consumer(broker, group_id, protocol, enable_auto_commit=False, max_poll_interval_ms=1_000) as worker:
+        worker.subscribe([topic])
+        assert len(worker.poll_records(60)) == 5
+        deadline = time.monotonic() + 60
+        while worker.assignment:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(CommitFailedError, match="max.poll.interval.ms=1000") as raised:
+            worker.commit()
+        assert set(raised.value.partitions) == partitions(topic)
+        while not worker.poll_records(0.2):
+            assert time.monotonic() < deadline
+        worker.commit()
+        committed = worker.committed(list(partitions(topic)))
+        assert max(found.offset for found in committed.values()) == 5
+
+
+@PROTOCOLS
+def test_partitions_that_a_slow_application_has_to_give_up_are_lost(broker, protocol):
+    """Another member joins, and the time to give up passes while the application works."""
+    topic = group_id = f"forced-{protocol}"
+    fill(broker, topic)
+    settings = {"enable_auto_commit": False, "max_poll_interval_ms": 1_500}
+    with (
+        consumer(broker, group_id, protocol, **settings) as worker,
+        consumer(broker, group_id, protocol, enable_auto_commit=False) as other,
+    ):
+        worker.subscribe([topic])
+        assert len(worker.poll_records(60)) == 5
+        reader = Reader(other, topic)
+        try:
+            deadline = time.monotonic() + 60
+            while not other.assignment:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            with pytest.raises(CommitFailedError, match="max.poll.interval.ms=1500"):
+                worker.commit()
         finally:
             reader.stop()

@@ -7,6 +7,7 @@ import pytest
 from kraftlog.client.state.handed_rows import HandedRows
 from kraftlog.client.state.position import FetchPosition, OffsetAndMetadata
 from kraftlog.client.state.subscription import Subscription
+from kraftlog.errors import CommitFailedError, ErrorCode, KafkaError
 from kraftlog.types import TopicPartition
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -67,3 +68,24 @@ def test_partition_that_was_given_up_and_came_back_has_no_rows_in_hand(handed, s
 def test_partition_without_a_position_is_not_committed(handed, subscription):
     subscription.get(T0).request_reset("latest")
     assert positions(handed) == {T1: (20, 3)}
+
+
+def test_commit_is_refused_for_what_was_lost_since_the_last_poll(handed):
+    handed.note_lost([T1], KafkaError(ErrorCode.FENCED_MEMBER_EPOCH, "why"))
+    for wanted in (None, [T0, T1]):
+        with pytest.raises(CommitFailedError, match=r"t-1: lost since the last poll .*why") as raised:
+            handed.check_not_lost(wanted)
+        assert raised.value.partitions == (T1,)
+        assert raised.value.code == ErrorCode.FENCED_MEMBER_EPOCH
+    handed.check_not_lost([T0])
+    with handed.polling():
+        handed.check_not_lost()
+
+
+def test_application_hears_of_losses_during_a_poll_from_the_poll(handed):
+    with handed.polling():
+        handed.note_lost([T1], KafkaError(ErrorCode.UNKNOWN_MEMBER_ID))
+    handed.check_not_lost()
+    handed.note_lost([T1], KafkaError(ErrorCode.UNKNOWN_MEMBER_ID))
+    handed.forget_lost()
+    handed.check_not_lost()

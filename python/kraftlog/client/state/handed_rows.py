@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 
 from kraftlog.client.state.position import FetchPosition, OffsetAndMetadata
 from kraftlog.client.state.subscription import PartitionState, Subscription
+from kraftlog.errors import CommitFailedError, KafkaError
 from kraftlog.types import TopicPartition
 
 __all__ = ["HandedRows"]
@@ -18,6 +20,9 @@ class HandedRows:
     application that crashes with rows in hand has to find them again. Kafka's consumer commits automatically within
     ``poll`` alone, to the same end; this one goes on between polls.
 
+    Partitions that the group takes away between two polls are remembered until the next one: a commit after the loss
+    would leave out what the application read of them, and say nothing.
+
     Args:
         subscription: The positions.
 
@@ -29,6 +34,8 @@ class HandedRows:
         self.on_done: Callable[[], None] = lambda: None
         self._subscription = subscription
         self._rows: tuple[TopicPartition, PartitionState, FetchPosition] | None = None
+        self._lost: dict[TopicPartition, KafkaError] = {}
+        self._is_polling = False
 
     @property
     def are_in_use(self) -> bool:
@@ -38,6 +45,47 @@ class HandedRows:
         name, state, before = self._rows
         is_read = self._subscription.get(name) is state and state.position is not None
         return is_read and state.position is not None and before.offset < state.position.offset
+
+    @contextmanager
+    def polling(self) -> Iterator[None]:
+        """The application polls within the block: it is done with the rows before, and hears of losses there."""
+        self.take_back()
+        self._lost.clear()
+        self._is_polling = True
+        try:
+            yield
+        finally:
+            self._is_polling = False
+
+    def note_lost(self, partitions: Collection[TopicPartition], error: KafkaError) -> None:
+        """The group took partitions away without waiting for the application.
+
+        Args:
+            partitions: Which.
+            error: Why.
+        """
+        if not self._is_polling:
+            self._lost.update(dict.fromkeys(partitions, error))
+
+    def forget_lost(self) -> None:
+        """The application ended its subscription: it has nothing to commit."""
+        self._lost.clear()
+
+    def check_not_lost(self, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Refuse to commit what was read of partitions that were lost since the last poll.
+
+        Args:
+            partitions: Whose offsets the application commits; None for all that it read.
+
+        Raises:
+            CommitFailedError: Some were lost.
+        """
+        lost = [name for name in self._lost if partitions is None or name in partitions]
+        if lost:
+            error = self._lost[lost[0]]
+            names = ", ".join(map(str, lost))
+            text = f"{names}: lost since the last poll ({error}); another member may have read the records again"
+            raise CommitFailedError(error.code, text, lost)
 
     def hand_over(self, partition: TopicPartition, before: FetchPosition | None) -> None:
         """The application gets rows of a partition, whose position was ``before`` them."""
