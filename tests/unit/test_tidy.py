@@ -84,7 +84,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "node": CORES | {"host", "security", "transport", "runtime", "api", "storage", "metrics", "wire", "_kraftlog"},
     "client": VOCABULARY
     | EXTRAS
-    | {"config_input", "partitioner", "own_thread", "security", "transport", "wire", "client.state", "_kraftlog"},
+    | {"config_input", "partitioner", "own_thread", "security", "transport", "wire", "metrics", "client.state"}
+    | {"_kraftlog"},
     # What a consumer decides replays from plain values.
     "client.state": VOCABULARY | MESSAGES,
     "admin": VOCABULARY | {"client", "wire"},

@@ -101,29 +101,25 @@ def kraftlog_tables(work: PerfWork) -> None:
 
 
 def kraftlog_sends(work: PerfWork) -> None:
-    """One ``send`` per record; latencies are those of batches."""
-    from kraftlog.client import AsyncProducer, BatchDelivery
+    """One ``send`` per record; latencies are those of records."""
+    from kraftlog.client import AsyncProducer, RecordDelivery
 
     meter = work.meter
     size = len(work.values[0])
-    begun: dict[int, float] = {}
 
     async def run() -> None:
-        def delivered(done: asyncio.Future[BatchDelivery]) -> None:
-            begin = begun.pop(id(done))
+        def delivered(begin: float, done: asyncio.Future[RecordDelivery]) -> None:
             if not done.cancelled() and done.exception() is None:
-                count = done.result().record_count
-                meter.latency(time.perf_counter() - begin, count)
-                meter.count(count, count * size)
+                meter.latency(time.perf_counter() - begin)
+                meter.count(1, size)
 
         async with AsyncProducer(work.settings) as producer:
             for number in range(meter.target):
                 if (ahead_s := meter.ahead_s(number)) > 0:
                     await asyncio.sleep(ahead_s)
+                begin = time.perf_counter()
                 delivery = await producer.send(work.topic, work.values[number % len(work.values)])
-                if id(delivery) not in begun:
-                    begun[id(delivery)] = time.perf_counter()
-                    delivery.add_done_callback(delivered)
+                delivery.add_done_callback(partial(delivered, begin))
             await producer.flush()
 
     asyncio.run(run())

@@ -13,7 +13,7 @@ from kraftlog.client.async_consumer import AsyncConsumer
 from kraftlog.client.async_producer import AsyncProducer
 from kraftlog.client.consumer import Consumer
 from kraftlog.client.producer import Producer
-from kraftlog.client.producer_batch import BatchDelivery
+from kraftlog.client.producer_batch import BatchDelivery, RecordDelivery
 from kraftlog.client.state.position import OffsetAndEpoch, OffsetAndMetadata, OffsetAndTime
 from kraftlog.client.transactions import GroupMetadata
 
@@ -27,4 +27,5 @@ __all__ = [
     "OffsetAndMetadata",
     "OffsetAndTime",
     "Producer",
+    "RecordDelivery",
 ]

@@ -12,6 +12,7 @@ from kraftlog._kraftlog import ArrowBatch, ConsumerRecord, check_columns
 from kraftlog.client.config import ClientConfig, consumer_options
 from kraftlog.client.connections import Connections
 from kraftlog.client.driver import ConsumerDriver
+from kraftlog.client.group_calls import GroupCalls
 from kraftlog.client.group_offsets import GroupOffsets
 from kraftlog.client.group_subscription import GroupSubscription, RebalanceListener, topic_selection
 from kraftlog.client.offset_calls import OffsetCalls
@@ -21,22 +22,19 @@ from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.client.state.fetch_answer import Fetched
 from kraftlog.client.state.handed_rows import HandedRows
 from kraftlog.client.state.offset_lookup import EARLIEST, LATEST
-from kraftlog.client.state.position import (
-    OffsetAndEpoch,
-    OffsetAndMetadata,
-    PartitionInput,
-    partition_of,
-)
+from kraftlog.client.state.position import OffsetAndEpoch, PartitionInput, partition_of
 from kraftlog.client.state.topic_selection import PatternInput
-from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError, WakeupError
+from kraftlog.metrics.consumer import ConsumerMetrics, PartitionProgress
+from kraftlog.metrics.registry import MetricsSnapshot
+from kraftlog.transport.traffic import Traffic
 from kraftlog.types import TopicPartition
 
 __all__ = ["AsyncConsumer"]
 
 
-class AsyncConsumer(OffsetCalls):
+class AsyncConsumer(GroupCalls, OffsetCalls):
     """Reads records of any Kafka cluster on the caller's event loop; use it with ``async with``.
 
     Fetching goes on between the calls of ``poll``; what waits is bounded by ``fetch.max.bytes`` per broker.
@@ -86,6 +84,8 @@ class AsyncConsumer(OffsetCalls):
         self._group: GroupSubscription | None = None
         self._questions: OffsetQuestions | None = None
         self._handed = HandedRows(self._core.subscription)
+        self._traffic = Traffic()
+        self._metrics = ConsumerMetrics(self._traffic.counters, self._progress)
         self._has_failed = False
         self._is_woken = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -98,8 +98,8 @@ class AsyncConsumer(OffsetCalls):
     async def start(self) -> None:
         """Begin, without ``async with``; ``close`` has to be awaited then."""
         self._loop = asyncio.get_running_loop()
-        connections = Connections(self._config, self._loop)
-        driver = self._driver = ConsumerDriver(self._core, connections)
+        connections = Connections(self._config, self._loop, self._traffic, self._metrics.requests)
+        driver = self._driver = ConsumerDriver(self._core, connections, self._metrics)
         self._questions = OffsetQuestions(self._core, driver, self._config)
         if self._config["group.id"]:
             self._core.has_group = True
@@ -110,7 +110,9 @@ class AsyncConsumer(OffsetCalls):
                 retry_backoff_s=self._config["retry.backoff.ms"] / 1000,
                 is_read_committed=self._core.options.is_read_committed,
             )
-            self._group = GroupSubscription(self._config, self._core, driver, group, self._handed)
+            self._group = GroupSubscription(
+                self._config, self._core, driver, group, self._handed, self._metrics.on_rebalanced
+            )
             driver.before_turn = self._group.before_turn
         driver.start()
 
@@ -331,8 +333,22 @@ class AsyncConsumer(OffsetCalls):
         found = self._core.subscription.get(name)
         if found is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} is not assigned")
-        end = found.last_stable_offset if self._core.options.is_read_committed else found.high_watermark
-        return None if end is None or found.position is None else max(end - found.position.offset, 0)
+        return found.lag(is_read_committed=self._core.options.is_read_committed)
+
+    def metrics(self) -> MetricsSnapshot:
+        """All metrics now, by the names of Kafka's consumer; may be called on any thread, and after ``close`` too.
+
+        ``consumer-fetch-manager-metrics.records-lag{topic=orders,partition=0}``, for example; the
+        [reference](metrics.md) lists them.
+        """
+        return self._metrics.snapshot()
+
+    def _progress(self) -> list[PartitionProgress]:
+        is_read_committed = self._core.options.is_read_committed
+        return [
+            PartitionProgress(name, found.lag(is_read_committed=is_read_committed), found.lead, found.preferred_replica)
+            for name, found in tuple(self._core.subscription.items())
+        ]
 
     def pause(self, partitions: Collection[PartitionInput]) -> None:
         """Fetch no more of these partitions until ``resume``; positions stay."""
@@ -457,8 +473,12 @@ class AsyncConsumer(OffsetCalls):
         if not self._core.is_polled:
             self._core.is_polled = True
             driver.wake()
-        with self._handed.polling():
-            return await self._wait_for_rows(driver, as_records, deadline, is_at_end)
+        self._metrics.on_poll()
+        try:
+            with self._handed.polling():
+                return await self._wait_for_rows(driver, as_records, deadline, is_at_end)
+        finally:
+            self._metrics.on_poll_end()
 
     async def _wait_for_rows(
         self, driver: ConsumerDriver, as_records: bool, deadline: float | None, is_at_end: Callable[[], bool]
@@ -473,8 +493,8 @@ class AsyncConsumer(OffsetCalls):
                 raise self._core.errors.popleft()
             if is_at_end():
                 return None
-            is_giving_up = self._group is not None and self._group.is_giving_up
-            found = None if is_giving_up else self._take(driver, as_records)
+            keeps_rows = self._group is not None and self._group.keeps_rows
+            found = None if keeps_rows else self._take(driver, as_records)
             if found is not None or is_at_end():
                 return found
             try:
@@ -501,9 +521,13 @@ class AsyncConsumer(OffsetCalls):
             before = None if state is None else state.position
             core.advance(fetched, decoder.next_offset, epoch if epoch >= 0 else None)
             if rows is None or decoder.is_finished:
+                self._metrics.on_bytes(fetched.partition.topic, memoryview(fetched.records).nbytes)
                 self._release(fetched, driver)
             if rows is not None:
                 self._handed.hand_over(fetched.partition, before)
+                if state is not None:
+                    lag = state.lag(is_read_committed=core.options.is_read_committed)
+                    self._metrics.on_records(fetched.partition, len(rows), lag, state.lead)
                 return rows
         return None
 
@@ -516,66 +540,6 @@ class AsyncConsumer(OffsetCalls):
         self._running()
         assert self._questions is not None  # made with the driver
         return self._questions
-
-    # Commits
-
-    async def commit(
-        self,
-        offsets: Mapping[PartitionInput, OffsetAndMetadata | int] | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> None:
-        """Commit offsets of the group.
-
-        Args:
-            offsets: What to commit; None for the positions, with the leader epochs of the last records read.
-            timeout_s: Seconds; ``request.timeout.ms`` when None.
-
-        Raises:
-            CommitFailedError: The group no longer has this member, or it lost partitions since the last poll, so that
-                another member may read again what this one read; nothing is committed.
-            KafkaError: There is no ``group.id``, or the coordinator refuses.
-        """
-        commits = self._require_group().commits
-        if offsets is None:
-            self._handed.check_not_lost()
-            await commits.commit_positions(timeout_s, with_handed=True)
-            self._handed.take_back()
-            return
-        wanted = {
-            partition_of(name): OffsetAndMetadata(offset) if isinstance(offset, int) else offset
-            for name, offset in offsets.items()
-        }
-        self._handed.check_not_lost(wanted)
-        await commits.commit(wanted, timeout_s)
-        self._handed.note_commit(wanted)
-
-    async def committed(
-        self, partitions: Collection[PartitionInput], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed; partitions without an offset are left out.
-
-        Raises:
-            KafkaError: There is no ``group.id``, or the coordinator refuses.
-        """
-        names = [partition_of(partition) for partition in partitions]
-        return await self._require_group().commits.committed(names, timeout_s)
-
-    @property
-    def group_metadata(self) -> GroupMetadata:
-        """The membership, for :meth:`AsyncProducer.send_offsets_to_transaction`.
-
-        Raises:
-            CommitFailedError: The member lost partitions since the last poll: a transaction must not commit their
-                offsets in the name of the member that it has become since.
-            KafkaError: There is no ``group.id``.
-        """
-        found = self._require_group()
-        self._handed.check_not_lost()
-        group_id, member = found.group.group_id, found.member
-        if member is None or not member.has_joined:
-            return GroupMetadata(group_id)
-        return GroupMetadata(group_id, member.generation, member.member_id, self._config["group.instance.id"])
 
     def _require_group(self) -> GroupSubscription:
         self._running()

@@ -116,6 +116,7 @@ class BrokerAssignedMembership(GroupMembership):
         reason = "" if answer.error_message is None else f": {answer.error_message}"
         raise_for(answer.error_code, f"heartbeat of group {self._group.group_id}, for {selection}{reason}")
         self._sent = said
+        self._settle_doubt()
         self.member_id = answer.member_id or self.member_id
         self.generation = answer.member_epoch
         self._interval_s = max(answer.heartbeat_interval_ms, 1) / 1000
@@ -130,6 +131,7 @@ class BrokerAssignedMembership(GroupMembership):
         if self._assigned is None:
             return False
         assigned = self._assigned
+        begun_s = asyncio.get_running_loop().time()
         await self._learn_names(assigned)
         target = [
             TopicPartition(self._names[topic_id], number)
@@ -143,7 +145,7 @@ class BrokerAssignedMembership(GroupMembership):
         revoked = [name for name in self.owned if name not in target]
         before = set(self.owned)
         await self._give_up(revoked)
-        self._take(target)
+        self._take(target, begun_s if is_whole else None)
         # Not before: the coordinator does not repeat it. A heartbeat may have brought another one meanwhile.
         if is_whole and self._assigned is assigned:
             self._assigned = None

@@ -61,6 +61,7 @@ class ClassicMembership(GroupMembership):
     async def _step(self) -> None:
         await self._know_matches()
         self._is_rejoin_wanted.clear()
+        begun_s = asyncio.get_running_loop().time()
         if not self._is_cooperative:
             await self._give_up(self.owned)
         joined = await self._join()
@@ -91,7 +92,7 @@ class ClassicMembership(GroupMembership):
         if self._is_cooperative and revoked:
             await self._give_up(revoked)
             self._is_rejoin_wanted.set()
-        self._take(target)
+        self._take(target, begun_s)
         await self._stay()
 
     async def _join(self) -> JoinGroupResponse:

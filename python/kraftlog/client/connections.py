@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.state.cluster_metadata import Node
 from kraftlog.errors import ErrorCode, KafkaError, LocalProtocolError, RemoteProtocolError
+from kraftlog.metrics.client_requests import ClientRequests
 from kraftlog.security.jaas import JaasError
 from kraftlog.security.sasl import Credentials
 from kraftlog.transport.peer_security import PeerSecurity
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.transport.sasl_login import SaslLogin, jaas_credentials
 from kraftlog.transport.tls_settings import TlsSettings
+from kraftlog.transport.traffic import Traffic
 from kraftlog.wire.registry import API_BY_KEY
 from kraftlog.wire.struct import Message
 
@@ -80,13 +82,19 @@ class Connections:
     Args:
         config: Settings.
         loop: Where it runs.
+        traffic: What the connections count.
+        requests: Measures the requests.
 
     Attributes:
         last_failure: Why the last attempt to connect failed; None once one has succeeded.
     """
 
-    def __init__(self, config: ClientConfig, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, config: ClientConfig, loop: asyncio.AbstractEventLoop, traffic: Traffic, requests: ClientRequests
+    ) -> None:
         self._loop = loop
+        self._traffic = traffic
+        self._requests = requests
         self._client_id: str = config["client.id"] or "kraftlog"
         self._timeout_s = config["request.timeout.ms"] / 1000
         self._connect_timeout_s = config["socket.connection.setup.timeout.ms"] / 1000
@@ -181,6 +189,7 @@ class Connections:
                 timeout_s=self._connect_timeout_s,
                 security=self._security,
                 max_frame_bytes=self._frame_bytes_max,
+                traffic=self._traffic,
             )
         except BaseException as error:
             link.failures += 1
@@ -226,6 +235,7 @@ class Connections:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{node} has no version of {name}")
         if version_max is not None:
             version = min(version, version_max)
+        begun_ns = self._requests.begin()
         try:
             async with asyncio.timeout(limit_s):
                 answer = await connection.ask(message, version)
@@ -238,6 +248,7 @@ class Connections:
             # The highest version that an older broker has lacks a field, as group.instance.id before Kafka 2.3.
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{node} is too old: {error}") from error
         throttle_ms = getattr(answer, "throttle_time_ms", 0)
+        self._requests.on_answer(message.API_KEY, node.node_id, begun_ns, throttle_ms)
         if throttle_ms > 0 and link is not None:
             link.muted_until_s = self._loop.time() + throttle_ms / 1000
         return answer, version

@@ -14,6 +14,7 @@ from kraftlog.client.state.topic_selection import PatternInput
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
 from kraftlog.extras import require
+from kraftlog.metrics.registry import MetricsSnapshot
 from kraftlog.own_thread import OwnThread
 from kraftlog.types import TopicPartition
 
@@ -156,6 +157,10 @@ class Consumer:
         """As :meth:`AsyncConsumer.current_lag`."""
         lag: int | None = self._call("current_lag", partition)
         return lag
+
+    def metrics(self) -> MetricsSnapshot:
+        """As :meth:`AsyncConsumer.metrics`."""
+        return self._async.metrics()
 
     def pause(self, partitions: Collection[PartitionInput]) -> None:
         """As :meth:`AsyncConsumer.pause`."""

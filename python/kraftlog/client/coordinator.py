@@ -142,9 +142,7 @@ class Coordinator:
             try:
                 return await work()
             except KafkaError as error:
-                may_pass = (
-                    error.retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE or error.code in passing
-                )
+                may_pass = error.retriable or error.code == ErrorCode.BROKER_NOT_AVAILABLE or error.code in passing
                 if error.code in _MOVED:
                     self.forget_coordinator()
                 if not may_pass or error.code in final or loop.time() + self._retry_backoff_s > deadline:

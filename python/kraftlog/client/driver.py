@@ -12,8 +12,10 @@ from typing import Any
 from kraftlog.client.connections import Connections
 from kraftlog.client.state.cluster_metadata import Node
 from kraftlog.client.state.consumer_core import ConsumerCore
-from kraftlog.client.state.request import ConsumerRequest
+from kraftlog.client.state.fetch_answer import record_bytes
+from kraftlog.client.state.request import ConsumerRequest, RequestKind
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
+from kraftlog.metrics.consumer import ConsumerMetrics
 from kraftlog.ordered_set import OrderedSet
 from kraftlog.wire.struct import Message
 
@@ -39,14 +41,16 @@ class ConsumerDriver:
     Args:
         core: What decides.
         connections: What sends.
+        metrics: Measures what is fetched.
 
     Attributes:
         is_ready: Set when there may be records or an error for the application.
         before_turn: Called before each turn; gives the milliseconds until it wants the next one, None for any.
     """
 
-    def __init__(self, core: ConsumerCore, connections: Connections) -> None:
+    def __init__(self, core: ConsumerCore, connections: Connections, metrics: ConsumerMetrics) -> None:
         self._core = core
+        self._metrics = metrics
         self.connections = connections
         self.is_ready = asyncio.Event()
         self.before_turn: Callable[[int], int | None] | None = None
@@ -128,6 +132,8 @@ class ConsumerDriver:
                 core.context.raise_later(error)
             core.handle_failure(request, error, self.now_ms())
         else:
+            if request.kind is RequestKind.FETCH:
+                self._metrics.on_fetched(record_bytes(answer))
             core.handle_answer(request, answer, version, self.now_ms())
         self.is_ready.set()
         self._wake.set()

@@ -84,6 +84,9 @@ class GroupCommits:
             await self._group.retried(commit_once, limit_s, final, passing)
         except KafkaError as error:
             if error.code in _FENCED:
+                member = self._member()
+                if member is not None:
+                    member.doubt()
                 raise CommitFailedError(error.code, error.message, tuple(offsets)) from error
             raise
 

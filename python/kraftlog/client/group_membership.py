@@ -32,6 +32,7 @@ class MembershipHooks:
         note_lost: Called before it, and when partitions are given up while the application works on their rows; with
             the reason.
         on_assign: Called with the partitions that are new.
+        on_rebalanced: Called with the milliseconds that it took to get an assignment, or to follow it.
         last_poll_s: Loop time of the last poll of the application.
         rows_done: Awaited with seconds: whether the application is done with the rows of its last poll within them.
     """
@@ -40,6 +41,7 @@ class MembershipHooks:
     on_lost: Callable[[Collection[TopicPartition]], None]
     note_lost: Callable[[Collection[TopicPartition], KafkaError], None]
     on_assign: Callable[[Collection[TopicPartition]], None]
+    on_rebalanced: Callable[[int], None]
     last_poll_s: Callable[[], float]
     rows_done: Callable[[float], Awaitable[bool]]
 
@@ -60,6 +62,7 @@ class GroupMembership(ABC):
         member_id: Empty before the coordinator or the client has given one.
         generation: Generation or member epoch, -1 while the member has none.
         is_giving_up: Whether partitions are about to be given up: no further rows are handed to the application.
+        is_in_doubt: Whether the coordinator refused this member, and the member has not asked it about that yet.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class GroupMembership(ABC):
         self.member_id = ""
         self.generation = -1
         self.is_giving_up = False
+        self.is_in_doubt = False
         self._heartbeat_s: float = config["heartbeat.interval.ms"] / 1000
         self._is_rejoin_wanted = asyncio.Event()
 
@@ -133,6 +137,16 @@ class GroupMembership(ABC):
             await self._driver.ask_until(are_known, "metadata of all topics", self._poll_interval_s)
         self.note_metadata()
 
+    def doubt(self) -> None:
+        """The coordinator refused a commit of this member: ask it at once, and hand out no rows before."""
+        self.is_in_doubt = True
+        self._is_rejoin_wanted.set()
+
+    def _settle_doubt(self) -> None:
+        if self.is_in_doubt:
+            self.is_in_doubt = False
+            self._driver.is_ready.set()
+
     def rejoin(self, reason: str) -> None:
         """Have the group assign anew, where its members can ask for that.
 
@@ -169,6 +183,7 @@ class GroupMembership(ABC):
     def _lose(self, error: KafkaError) -> None:
         lost = self.owned
         self._core.assign(())
+        self._settle_doubt()
         if lost:
             self._note_lost(lost, error)
             self._hooks.on_lost(lost)
@@ -203,12 +218,21 @@ class GroupMembership(ABC):
         kept = set(self.owned) - set(partitions)
         self._core.assign([name for name in self.owned if name in kept])
 
-    def _take(self, partitions: Collection[TopicPartition]) -> None:
+    def _take(self, partitions: Collection[TopicPartition], begun_s: float | None) -> None:
+        """Read these partitions.
+
+        Args:
+            partitions: Which.
+            begun_s: Loop time when the rebalance began that ends with this; None if it goes on.
+        """
         new = [name for name in partitions if name not in self.owned]
         self._core.assign(list(partitions))
+        self._settle_doubt()
         if new:
             self._hooks.on_assign(new)
         self._driver.wake()
+        if begun_s is not None:
+            self._hooks.on_rebalanced(round((asyncio.get_running_loop().time() - begun_s) * 1000))
 
     @property
     def _is_polled_in_time(self) -> bool:

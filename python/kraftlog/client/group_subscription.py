@@ -58,6 +58,7 @@ class GroupSubscription:
         driver: Whose loop it runs on.
         group: The coordinator.
         handed: The rows that the application may still be working on.
+        on_rebalanced: See :class:`MembershipHooks`.
 
     Attributes:
         selection: What is subscribed to; None without a subscription.
@@ -73,7 +74,9 @@ class GroupSubscription:
         driver: ConsumerDriver,
         group: GroupOffsets,
         handed: HandedRows,
+        on_rebalanced: Callable[[int], None],
     ) -> None:
+        self._on_rebalanced = on_rebalanced
         self._config = config
         self._core = core
         self._driver = driver
@@ -92,9 +95,15 @@ class GroupSubscription:
         handed.on_done = self._rows_may_be_done.set
 
     @property
-    def is_giving_up(self) -> bool:
-        """Whether partitions are about to be given up: no further rows are handed to the application."""
-        return self.member is not None and self.member.is_giving_up
+    def instance_id(self) -> str | None:
+        """``group.instance.id``."""
+        name: str | None = self._config["group.instance.id"]
+        return name
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether no further rows are handed out: partitions are about to be given up, or may be lost."""
+        return self.member is not None and (self.member.is_giving_up or self.member.is_in_doubt)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -158,6 +167,7 @@ class GroupSubscription:
             lambda partitions: self._tell("lost", partitions),
             self._handed.note_lost,
             lambda partitions: self._tell("assign", partitions),
+            self._on_rebalanced,
             lambda: self.last_poll_s,
             self._rows_done,
         )

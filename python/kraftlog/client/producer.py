@@ -10,12 +10,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.client.async_producer import AsyncProducer
-from kraftlog.client.producer_batch import BatchDelivery
+from kraftlog.client.producer_batch import BatchDelivery, RecordDelivery
 from kraftlog.client.record_fields import Headers, record_bytes
 from kraftlog.client.state.position import OffsetAndMetadata
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
 from kraftlog.errors import KraftlogError, NodeClosedError
+from kraftlog.metrics.registry import MetricsSnapshot
 from kraftlog.own_thread import OwnThread
 from kraftlog.types import TopicPartition
 
@@ -57,7 +58,7 @@ class Producer:
         self._handing = asyncio.Lock()
         self._close_timeout_s: float | None = None
         self._lock = threading.Lock()
-        self._records: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._records: list[tuple[Any, ...]] = []
         self._thread.start()
 
     async def _end(self) -> None:
@@ -132,9 +133,8 @@ class Producer:
         """
         record_bytes(value, key, headers, timestamp)
         self._raise_failure()
-        options = {"key": key, "headers": headers, "timestamp": timestamp, "partition": partition}
         with self._lock:
-            self._records.append(((topic, value), options))
+            self._records.append((topic, value, key, headers, timestamp, partition))
             count = len(self._records)
         if count >= HANDED_OVER_RECORDS:
             self._thread.call(self._hand_over, what="producer")
@@ -142,14 +142,59 @@ class Producer:
         elif count == 1:
             self._async.call_after_linger(self._hand_over)
 
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Buffer | None,
+        *,
+        key: Buffer | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+        timeout_s: float | None = None,
+    ) -> RecordDelivery:
+        """Send one record behind those sent before, and return when the cluster has it.
+
+        Args:
+            topic: As for ``send``, and so the next five.
+            value: See there.
+            key: See there.
+            headers: See there.
+            timestamp: See there.
+            partition: See there.
+            timeout_s: Seconds; None for as long as ``delivery.timeout.ms`` allows.
+
+        Raises:
+            KafkaError: The record was not delivered.
+            TimeoutError: It was not delivered within the time; it may be later.
+            TypeError, ValueError: As by ``send``.
+        """
+
+        async def run() -> RecordDelivery:
+            await self._hand_over()
+            async with asyncio.timeout(timeout_s):
+                return await self._async.send_and_wait(
+                    topic, value, key=key, headers=headers, timestamp=timestamp, partition=partition
+                )
+
+        try:
+            return self._thread.call(run, what="producer")
+        except KraftlogError as error:
+            if self._async.first_failure is error:
+                self._async.first_failure = None
+            raise
+        except TimeoutError:
+            message = f"the record for {topic} was not delivered within {timeout_s} s"
+            raise TimeoutError(message) from None
+
     async def _hand_over(self) -> None:
         # One at a time: records stay in order, and a flush waits for what was taken before it.
         async with self._handing:
             with self._lock:
                 records, self._records = self._records, []
-            for arguments, options in records:
+            for fields in records:
                 try:
-                    await self._async.send(*arguments, **options)
+                    await self._async.add_record(*fields)
                 except (KraftlogError, TypeError, ValueError) as error:
                     # Nobody may be waiting, and the records behind this one may go elsewhere.
                     self._async.fail_transaction(error)
@@ -196,6 +241,10 @@ class Producer:
     def partitions_for(self, topic: str, *, timeout_s: float | None = None) -> list[TopicPartition]:
         """As :meth:`AsyncProducer.partitions_for`."""
         return self._thread.call(lambda: self._async.partitions_for(topic, timeout_s=timeout_s), what="producer")
+
+    def metrics(self) -> MetricsSnapshot:
+        """As :meth:`AsyncProducer.metrics`."""
+        return self._async.metrics()
 
     def init_transactions(self) -> None:
         """As :meth:`AsyncProducer.init_transactions`."""

@@ -1,15 +1,15 @@
-"""Batches of a producer: those that wait for more records, those that wait for the cluster, and those delivered."""
+"""Batches of a producer: open, waiting for the cluster, and delivered; and what became of their records."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kraftlog._kraftlog import EncodedBatch
 from kraftlog.types import TopicPartition
 
-__all__ = ["BatchDelivery", "OpenBatch", "ProducerBatch"]
+__all__ = ["BatchDelivery", "OpenBatch", "ProducerBatch", "RecordDelivery", "batch_future"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +32,92 @@ class BatchDelivery:
     log_append_time: int | None = None
 
 
+class RecordDelivery(NamedTuple):
+    """A record that the cluster has, as ``acks`` says.
+
+    Attributes:
+        topic: Name.
+        partition: Number.
+        offset: In the partition; -1 where :class:`BatchDelivery` has no base offset.
+        log_append_time: Milliseconds where the topic has LogAppendTime; None else.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    log_append_time: int | None = None
+
+
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Encoded records that wait for the cluster."""
+    """Encoded records that wait for the cluster, from one loop time to another at most."""
 
     name: TopicPartition
     data: EncodedBatch
     record_count: int
     delivery: asyncio.Future[BatchDelivery]
     deadline_s: float
+    enqueued_s: float
     is_sealed: bool = False
     is_under_way: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class OpenBatch:
-    """Records that wait for more."""
+    """Records that wait for more.
+
+    Attributes:
+        delivery: Of the batch; nobody outside the producer has it, so that nobody cancels it.
+        due_s: Loop time at which it is sent though it is not full.
+        records: Timestamp, key, value and headers of each.
+        waiting: Futures that callers wait for, by the index of their record.
+        size_bytes: Of the records, roughly.
+    """
 
     delivery: asyncio.Future[BatchDelivery]
     due_s: float
     records: list[tuple[int, Any, Any, Any]] = field(default_factory=list)
+    waiting: list[tuple[int, asyncio.Future[RecordDelivery]]] = field(default_factory=list)
     size_bytes: int = 0
+
+    def record_future(self, index: int) -> asyncio.Future[RecordDelivery]:
+        """What becomes of a record."""
+        if not self.waiting:
+            self.delivery.add_done_callback(self._tell)
+        future: asyncio.Future[RecordDelivery] = self.delivery.get_loop().create_future()
+        self.waiting.append((index, future))
+        return future
+
+    def _tell(self, delivery: asyncio.Future[BatchDelivery]) -> None:
+        error = delivery.exception()
+        for index, future in self.waiting:
+            if future.done():
+                continue  # its caller cancelled it
+            if error is not None:
+                _fail(future, error)
+                continue
+            found = delivery.result()
+            offset = found.base_offset + index if found.base_offset >= 0 else -1
+            future.set_result(RecordDelivery(found.topic, found.partition, offset, found.log_append_time))
+
+
+def batch_future(delivery: asyncio.Future[BatchDelivery]) -> asyncio.Future[BatchDelivery]:
+    """What becomes of a batch, for a caller who may cancel it."""
+    future: asyncio.Future[BatchDelivery] = delivery.get_loop().create_future()
+
+    def tell(_: object) -> None:
+        if future.done():
+            return
+        error = delivery.exception()
+        if error is None:
+            future.set_result(delivery.result())
+        else:
+            _fail(future, error)
+
+    delivery.add_done_callback(tell)
+    return future
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    future.set_exception(error)
+    future.exception()  # the producer's next flush raises it: no report of the event loop is needed

@@ -11,6 +11,7 @@ from kraftlog.client.state.position import OffsetAndMetadata
 from kraftlog.client.state.transaction_state import TransactionState
 from kraftlog.client.transactions import GroupMetadata, Transactions
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.metrics.producer import ProducerMetrics
 from kraftlog.types import TopicPartition
 
 __all__ = ["TransactionalCalls"]
@@ -20,6 +21,7 @@ class TransactionalCalls(ABC):
     """Base of :class:`AsyncProducer`."""
 
     _transactions: Transactions | None = None
+    _metrics: ProducerMetrics
 
     @abstractmethod
     def _take_producer(self, producer: tuple[int, int] | None) -> None:
@@ -50,7 +52,8 @@ class TransactionalCalls(ABC):
             KafkaError: There is no ``transactional.id``, or the coordinator refuses.
         """
         transactions = self._required()
-        await transactions.initialize()
+        with self._metrics.timed("txn-init"):
+            await transactions.initialize()
         self._take_producer(transactions.producer)
 
     def begin_transaction(self) -> None:
@@ -84,7 +87,8 @@ class TransactionalCalls(ABC):
             for name, offset in offsets.items()
         }
         metadata = GroupMetadata(group) if isinstance(group, str) else group
-        await self._required().commit_offsets(wanted, metadata)
+        with self._metrics.timed("txn-send-offsets"):
+            await self._required().commit_offsets(wanted, metadata)
 
     async def commit_transaction(self) -> None:
         """Deliver what was sent, and make it visible.
@@ -112,7 +116,9 @@ class TransactionalCalls(ABC):
         await self._end(transactions, is_commit=False)
 
     async def _end(self, transactions: Transactions, *, is_commit: bool) -> None:
-        if await transactions.end(is_commit=is_commit):
+        with self._metrics.timed("txn-commit" if is_commit else "txn-abort"):
+            has_new_epoch = await transactions.end(is_commit=is_commit)
+        if has_new_epoch:
             self._take_producer(transactions.producer)
 
     @asynccontextmanager

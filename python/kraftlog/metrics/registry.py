@@ -13,7 +13,7 @@ from typing import NamedTuple
 from kraftlog.metrics.histogram import HistogramValue
 from kraftlog.metrics.meter import MeterValue
 
-__all__ = ["MetricGroup", "MetricValue", "Metrics", "MetricsSnapshot", "Reading"]
+__all__ = ["MetricGroup", "MetricValue", "Metrics", "MetricsSnapshot", "Reading", "Tags"]
 
 MetricValue = int | float | str | HistogramValue | MeterValue
 Tags = tuple[tuple[str, str], ...]

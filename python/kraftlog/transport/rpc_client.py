@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, RemoteProtocolError
+from kraftlog.transport.traffic import Traffic
 from kraftlog.transport.vectored_writer import VectoredWriter
 from kraftlog.version import VERSION
 from kraftlog.wire.frame import FrameReader, decode_response, encode_request
@@ -51,8 +52,15 @@ class RpcConnection(asyncio.BufferedProtocol):
         finalized_features: Level of each feature of the cluster, as the peer knew it when the connection began.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client_id: str, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client_id: str,
+        max_frame_bytes: int = MAX_FRAME_BYTES,
+        traffic: Traffic | None = None,
+    ) -> None:
         self._loop = loop
+        self._traffic = traffic or Traffic()
         self._client_id = client_id
         self._reader = FrameReader(max_frame_bytes)
         self._transport: asyncio.WriteTransport | None = None
@@ -81,6 +89,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         timeout_s: float,
         security: PeerSecurity | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        traffic: Traffic | None = None,
     ) -> Self:
         """Connect, learn what the peer speaks, and authenticate; the name is resolved each time (CONN-17).
 
@@ -91,7 +100,7 @@ class RpcConnection(asyncio.BufferedProtocol):
                 certificate, or this node's, is not accepted (CONN-23); SASL_AUTHENTICATION_FAILED or
                 UNSUPPORTED_SASL_MECHANISM: it refuses the login.
         """
-        connection = cls(loop, client_id, max_frame_bytes)
+        connection = cls(loop, client_id, max_frame_bytes, traffic)
         try:
             async with asyncio.timeout(timeout_s):
                 tls = None if security is None else security.tls
@@ -240,6 +249,8 @@ class RpcConnection(asyncio.BufferedProtocol):
         """Send the buffers of a request: large ones are not copied, and the order is that of the calls."""
         if self._transport is None:
             return
+        self._traffic.requests += 1
+        self._traffic.sent_bytes += sum(memoryview(buffer).nbytes for buffer in buffers)
         writer = self._writer
         if writer is None and len(buffers) > 1 and self._can_share(buffers):
             writer = self._writer = VectoredWriter(self._loop, self._socket)
@@ -284,6 +295,7 @@ class RpcConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
         self._transport = transport  # type: ignore[assignment]
+        self._traffic.opened += 1
         # Elsewhere the option is missing or does not count for readiness; with TLS, bytes may wait behind the socket.
         if sys.platform == "linux" and transport.get_extra_info("sslcontext") is None:
             self._socket = transport.get_extra_info("socket")
@@ -295,6 +307,7 @@ class RpcConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came."""
         self._is_heard = True
+        self._traffic.received_bytes += nbytes
         try:
             for frame in self._reader.buffer_updated(nbytes):
                 self._received(frame)
@@ -319,6 +332,7 @@ class RpcConnection(asyncio.BufferedProtocol):
     def _received(self, frame: Any) -> None:
         if len(frame) < 4:
             raise RemoteProtocolError(f"a response of {len(frame)} bytes")
+        self._traffic.answers += 1
         asked = self._asked.pop(int.from_bytes(frame[:4], "big", signed=True), None)
         if asked is None:
             return
@@ -346,6 +360,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         if self._writer is not None:
             self._writer.close()
         if self._transport is not None:
+            self._traffic.closed += 1
             self._transport.abort()
         asked, self._asked = self._asked, {}
         for _, _, _, callback in asked.values():

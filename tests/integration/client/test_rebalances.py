@@ -215,7 +215,7 @@ def test_commit_of_an_application_that_was_too_slow_names_what_it_lost(broker, p
         while worker.assignment:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        with pytest.raises(CommitFailedError, match="max.poll.interval.ms=1000") as raised:
+        with pytest.raises(CommitFailedError, match=r"max\.poll\.interval.ms=1000") as raised:
             worker.commit()
         assert set(raised.value.partitions) == partitions(topic)
         while not worker.poll_records(0.2):
@@ -243,7 +243,7 @@ def test_partitions_that_a_slow_application_has_to_give_up_are_lost(broker, prot
             while not other.assignment:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
-            with pytest.raises(CommitFailedError, match="max.poll.interval.ms=1500"):
+            with pytest.raises(CommitFailedError, match=r"max\.poll\.interval.ms=1500"):
                 worker.commit()
         finally:
             reader.stop()

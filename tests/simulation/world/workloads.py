@@ -42,7 +42,7 @@ async def _produce(cluster, servers, history, name, pause_s):
             number += 1
             history.sent(name, number)
             delivery = await (await producer.send(TOPIC, f"{name} {number}".encode(), key=str(number).encode()))
-            history.acked(TOPIC, delivery.partition, delivery.base_offset, name, number)
+            history.acked(TOPIC, delivery.partition, delivery.offset, name, number)
             await asyncio.sleep(pause_s)
     assert number, "nothing was produced"
 

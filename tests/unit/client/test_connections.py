@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from kraftlog.client.config import ClientConfig
-from kraftlog.client.connections import Connections
+from client_connections import client_connections
 from kraftlog.client.state.cluster_metadata import Node
 from kraftlog.transport.rpc_client import RpcConnection
 
@@ -40,8 +39,7 @@ def opened(monkeypatch):
 
 def connect(*nodes):
     async def run():
-        config = ClientConfig({"bootstrap.servers": "a:9092"}, "consumer")
-        connections = Connections(config, asyncio.get_running_loop())
+        connections = client_connections("a:9092")
         return [await connections.connect(node) for node in nodes]
 
     return asyncio.run(run())

@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
-from kraftlog.client.config import ClientConfig
-from kraftlog.client.connections import Connections, _Link
+from client_connections import client_connections
+from kraftlog.client.connections import _Link
 from kraftlog.client.driver import ConsumerDriver
 from kraftlog.client.state.cluster_metadata import Node
 from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.client.state.core_context import ConsumerOptions
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.metrics.consumer import ConsumerMetrics
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.join_group import JoinGroupRequest
 from kraftlog.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -32,7 +33,7 @@ def test_request_that_the_version_cannot_hold_waits_for_no_answer():
         connection = RpcConnection(asyncio.get_running_loop(), "c")
         connection.connection_made(Unsent())
         connection._versions = {11: (0, 3)}
-        connections = Connections(ClientConfig({"bootstrap.servers": "h:1"}, "consumer"), asyncio.get_running_loop())
+        connections = client_connections("h:1")
 
         async def connect(_node):
             return connection
@@ -57,7 +58,7 @@ def test_broker_that_throttles_for_hours_costs_the_time_limit_of_each_call():
             return MetadataResponse(throttle_time_ms=10**8)
 
     async def run():
-        connections = Connections(ClientConfig({"bootstrap.servers": "h:1"}, "consumer"), asyncio.get_running_loop())
+        connections = client_connections("h:1")
         node = Node(-1, "h", 1)
         connections._links[-1] = _Link(node, Throttling())
         await connections.ask(node, MetadataRequest())
@@ -70,8 +71,10 @@ def test_broker_that_throttles_for_hours_costs_the_time_limit_of_each_call():
 
 def test_time_limit_of_a_question_holds_while_one_attempt_takes_for_ever():
     async def run():
-        connections = Connections(ClientConfig({"bootstrap.servers": "h:1"}, "consumer"), asyncio.get_running_loop())
-        driver = ConsumerDriver(ConsumerCore(ConsumerOptions(), lambda _node, _key: None), connections)
+        connections = client_connections("h:1")
+        driver = ConsumerDriver(
+            ConsumerCore(ConsumerOptions(), lambda _node, _key: None), connections, ConsumerMetrics(tuple, list)
+        )
         with pytest.raises(TimeoutError, match=r"offsets: not within 0\.01 s"):
             await driver.ask_until(asyncio.Event().wait, "offsets", 0.01)
 

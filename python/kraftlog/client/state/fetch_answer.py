@@ -18,7 +18,7 @@ from kraftlog.types import TopicPartition, Uuid
 from kraftlog.wire.messages.fetch import FetchResponse
 from kraftlog.wire.struct import Buffer
 
-__all__ = ["FetchAnswers", "Fetched"]
+__all__ = ["FetchAnswers", "Fetched", "record_bytes"]
 
 _STALE_METADATA = frozenset(
     (
@@ -52,6 +52,15 @@ class Fetched:
     records: Buffer
     aborted: list[tuple[int, int]] | None
     decoder: Any = field(default=None)
+
+
+def record_bytes(response: FetchResponse) -> int:
+    """Bytes of the batches in an answer."""
+    return sum(
+        0 if partition.records is None else memoryview(partition.records).nbytes
+        for topic in response.responses
+        for partition in topic.partitions
+    )
 
 
 class FetchAnswers:
@@ -188,6 +197,8 @@ class FetchAnswers:
             state.high_watermark = answer.high_watermark
         if answer.last_stable_offset >= 0:
             state.last_stable_offset = answer.last_stable_offset
+        if answer.log_start_offset >= 0:
+            state.log_start_offset = answer.log_start_offset
         if answer.preferred_read_replica >= 0:
             state.preferred_replica = answer.preferred_read_replica
             state.preferred_until_ms = now_ms + context.options.metadata_max_age_ms

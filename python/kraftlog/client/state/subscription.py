@@ -65,6 +65,22 @@ class PartitionState:
     preferred_until_ms: int = 0
     high_watermark: int | None = None
     last_stable_offset: int | None = None
+    log_start_offset: int | None = None
+
+    def lag(self, *, is_read_committed: bool) -> int | None:
+        """Records between the position and the end that the last fetch found; None before it.
+
+        Args:
+            is_read_committed: Whether the end is the last stable offset, not the high watermark.
+        """
+        end = self.last_stable_offset if is_read_committed else self.high_watermark
+        return None if end is None or self.position is None else max(end - self.position.offset, 0)
+
+    @property
+    def lead(self) -> int | None:
+        """Records between the first one that the last fetch found and the position; None before it."""
+        start = self.log_start_offset
+        return None if start is None or self.position is None else max(self.position.offset - start, 0)
 
     @property
     def is_fetchable(self) -> bool:
