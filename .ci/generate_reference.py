@@ -432,8 +432,11 @@ has no `group.instance.id`, and takes offsets in a transaction with the group's 
 | `enforceRebalance`, `groupMetadata` | `consumer_group_metadata` | `enforce_rebalance`, `group_metadata` |
 | `wakeup` | | `wakeup` |
 | `close(CloseOptions)` | `close` | `close(timeout_s=..., leave_group=...)` |
-| `send(record, callback)`, `flush`, `close(Duration)` | `produce(on_delivery=)`, `flush(timeout)` | `send`, with a report per batch; `flush(timeout_s=...)`, `close(timeout_s=...)` |
-| `metrics`, `clientInstanceId` | `stats_cb` | absent |
+| `send(record, callback)` | `produce(on_delivery=)` | `send`: a future with the record's offset from `AsyncProducer`; `Producer` reports batches to `on_delivery` |
+| `send(record).get()` | | `send_and_wait` |
+| `flush`, `close(Duration)` | `flush(timeout)` | `flush(timeout_s=...)`, `close(timeout_s=...)` |
+| `metrics` | `stats_cb` | [`metrics`](metrics.md#clients) |
+| `clientInstanceId` | | absent |
 
 ## Settings
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection
 from typing import assert_type
 
 from kraftlog import AsyncConsumer, AsyncProducer, Consumer, Producer
 from kraftlog._kraftlog import ArrowBatch
+from kraftlog.client import RecordDelivery
+from kraftlog.metrics import MetricsSnapshot, MetricValue
 from kraftlog.types import TopicPartition
 
 
@@ -29,6 +32,8 @@ def consume() -> None:
         consumer.unsubscribe()
         consumer.enforce_rebalance("more memory")
         consumer.wakeup()
+        assert_type(consumer.metrics(), MetricsSnapshot)
+        assert_type(consumer.metrics().get("consumer-metrics.request-total"), MetricValue | None)
         consumer.close(timeout_s=1.5, leave_group=True)
 
 
@@ -47,6 +52,8 @@ async def consume_on_a_loop() -> None:
 def produce() -> None:
     with Producer(bootstrap_servers="localhost:9092") as producer:
         assert_type(producer.partitions_for("orders"), list[TopicPartition])
+        assert_type(producer.send_and_wait("orders", b"v", key=b"k", timeout_s=1), RecordDelivery)
+        assert_type(producer.metrics(), MetricsSnapshot)
         producer.flush(timeout_s=1)
         producer.close(timeout_s=1)
 
@@ -54,4 +61,8 @@ def produce() -> None:
 async def produce_on_a_loop() -> None:
     async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
         assert_type(await producer.partitions_for("orders"), list[TopicPartition])
+        sent = await producer.send("orders", b"v")
+        assert_type(sent, asyncio.Future[RecordDelivery])
+        assert_type((await sent).offset, int)
+        assert_type((await producer.send_and_wait("orders", None)).log_append_time, int | None)
         await producer.flush(timeout_s=1)

@@ -9,6 +9,7 @@ from kraftlog.client.group_subscription import GroupSubscription
 from kraftlog.client.state.handed_rows import HandedRows
 from kraftlog.client.state.position import OffsetAndMetadata, PartitionInput, partition_of
 from kraftlog.client.transactions import GroupMetadata
+from kraftlog.metrics.consumer import ConsumerMetrics
 from kraftlog.types import TopicPartition
 
 __all__ = ["GroupCalls"]
@@ -18,6 +19,7 @@ class GroupCalls(ABC):
     """Base of :class:`AsyncConsumer`."""
 
     _handed: HandedRows
+    _metrics: ConsumerMetrics
 
     @abstractmethod
     def _require_group(self) -> GroupSubscription:
@@ -43,7 +45,8 @@ class GroupCalls(ABC):
         commits = self._require_group().commits
         if offsets is None:
             self._handed.check_not_lost()
-            await commits.commit_positions(timeout_s, with_handed=True)
+            with self._metrics.timed("commit-sync"):
+                await commits.commit_positions(timeout_s, with_handed=True)
             self._handed.take_back()
             return
         wanted = {
@@ -51,7 +54,8 @@ class GroupCalls(ABC):
             for name, offset in offsets.items()
         }
         self._handed.check_not_lost(wanted)
-        await commits.commit(wanted, timeout_s)
+        with self._metrics.timed("commit-sync"):
+            await commits.commit(wanted, timeout_s)
         self._handed.note_commit(wanted)
 
     async def committed(
@@ -63,7 +67,8 @@ class GroupCalls(ABC):
             KafkaError: There is no ``group.id``, or the coordinator refuses.
         """
         names = [partition_of(partition) for partition in partitions]
-        return await self._require_group().commits.committed(names, timeout_s)
+        with self._metrics.timed("committed"):
+            return await self._require_group().commits.committed(names, timeout_s)
 
     @property
     def group_metadata(self) -> GroupMetadata:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kraftlog.metrics.client_requests import ClientRequests
-from kraftlog.metrics.rated import RatedCounters, mean_and_maximum
+from kraftlog.metrics.rated import RatedCounters, SpentTimes, mean_and_maximum
 from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
 from kraftlog.metrics.sensor import SampledSensor
 from kraftlog.types import TopicPartition
@@ -26,6 +26,10 @@ _KINDS = {
     "sync": ((14,), "Requests for an assignment that were answered"),
     "heartbeat": ((12, 68), "Heartbeats that were answered"),
 }
+# Calls whose time is added up.
+_CALLS = {"commit-sync": "commit", "committed": "committed"}
+# Kafka measures rebalances per hour over hours.
+_HOUR_MS = 3_600_000
 _CONSUMED = {
     "records-consumed": "Records that the application got",
     "bytes-consumed": "Bytes of the batches that they were in, as the broker sent them",
@@ -58,6 +62,7 @@ class ConsumerMetrics:
 
     Attributes:
         requests: For the connections.
+        timed: Gives a block whose time is that of a call: commit-sync or committed.
         snapshot: All metrics now; may be called on any thread.
     """
 
@@ -79,11 +84,14 @@ class ConsumerMetrics:
         self._negative_lead = SampledSensor()  # sensors have maxima only
         self._lag_by_partition: dict[TopicPartition, SampledSensor] = {}
         self._rebalance_ms = SampledSensor()
-        self._rebalances = RatedCounters({"rebalance": "Assignments that this member took"}, now_ms)
+        rebalances = {"rebalance": "Assignments that this member took"}
+        self._rebalances = RatedCounters(rebalances, now_ms, window_ms=_HOUR_MS)
         self._rebalance_ms_total = 0
         self._rebalance_at_ms: int | None = None
         self._between_polls_ms = SampledSensor()
         self._poll_ratio = SampledSensor()
+        self._spent = SpentTimes(_CALLS, clock_ns)
+        self.timed = self._spent.timed
         self._poll_begun_ns: int | None = None
         self._poll_ended_ns: int | None = None
         metrics = Metrics()
@@ -174,6 +182,7 @@ class ConsumerMetrics:
             Reading("last-poll-seconds-ago", silent_s, "Seconds since the application polled"),
             *mean_and_maximum("time-between-poll", self._between_polls_ms, "time from poll to poll (ms)", now_ms),
             Reading("poll-idle-ratio-avg", self._poll_ratio.average(now_ms), "Share of the time spent in poll"),
+            *self._spent.read(),
             *self.requests.read(),
         ]
 

@@ -6,12 +6,11 @@ Source: ``SenderMetricsRegistry``, ``SenderMetrics`` and ``KafkaProducerMetrics`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kraftlog.metrics.client_requests import ClientRequests
-from kraftlog.metrics.rated import RatedCounters, mean_and_maximum
+from kraftlog.metrics.rated import RatedCounters, SpentTimes, mean_and_maximum
 from kraftlog.metrics.registry import MetricGroup, Metrics, Reading
 from kraftlog.metrics.sensor import SampledSensor
 
@@ -65,6 +64,7 @@ class ProducerMetrics:
 
     Attributes:
         requests: For the connections.
+        timed: Gives a block whose time is that of a call: flush, txn-init and so on.
         snapshot: All metrics now; may be called on any thread.
     """
 
@@ -75,7 +75,6 @@ class ProducerMetrics:
         *,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._clock_ns = clock_ns
         self._state = state
         self.requests = ClientRequests(counters, _KINDS, clock_ns=clock_ns)
         now_ms = self.requests.now_ms()
@@ -84,7 +83,8 @@ class ProducerMetrics:
         self._batch_bytes = SampledSensor()
         self._records_per_request = SampledSensor()
         self._queue_ms = SampledSensor()
-        self._spent_ns = dict.fromkeys(_CALLS, 0)
+        self._spent = SpentTimes(_CALLS, clock_ns)
+        self.timed = self._spent.timed
         metrics = Metrics()
         for name, read in (
             ("producer-metrics", self._read_producer),
@@ -95,15 +95,6 @@ class ProducerMetrics:
         self.snapshot = metrics.snapshot
 
     # Events
-
-    @contextmanager
-    def timed(self, call: str) -> Iterator[None]:
-        """The time within the block is that of a call, which is one of the names of ``_CALLS``."""
-        begun_ns = self._clock_ns()
-        try:
-            yield
-        finally:
-            self._spent_ns[call] += self._clock_ns() - begun_ns
 
     def on_request(self, record_count: int) -> None:
         """A request with so many records is sent."""
@@ -162,10 +153,7 @@ class ProducerMetrics:
             Reading("buffer-available-bytes", free_bytes, "What is left of buffer.memory"),
             Reading("waiting-threads", state.waiting, "Calls that wait for buffer.memory"),
             Reading("metadata-age", of["metadata"].seconds_since(now_ms), "Seconds since metadata came"),
-            *(
-                Reading(f"{name}-time-ns-total", spent_ns, f"Time of {_CALLS[name]} (ns)", is_counter=True)
-                for name, spent_ns in self._spent_ns.items()
-            ),
+            *self._spent.read(),
             *self.requests.read(),
         ]
 

@@ -151,3 +151,64 @@ def test_commands_produce_and_consume(broker, monkeypatch, capsys, tmp_path):
     assert pq.read_table(file).column("value").to_pylist() == [b"one"]
     assert main(["consume", *where, "--offset", "1", "--idle-ms", "500", "--json"]) == 0
     assert '"offset": 1' in capsys.readouterr().out
+
+
+def test_each_record_has_a_future_of_its_own_with_its_offset(broker):
+    """A caller that gives up waiting takes nothing from the others of its batch, and not the producer's batch."""
+    broker.create_topic("futures", partitions=1)
+
+    async def run():
+        async with kraftlog.AsyncProducer(bootstrap_servers=broker.bootstrap_servers, linger_ms=200) as producer:
+            futures = [await producer.send("futures", b"%d" % number) for number in range(3)]
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(futures[1], 0.01)
+            await producer.flush()
+            assert futures[1].cancelled()
+            assert [futures[0].result().offset, futures[2].result().offset] == [0, 2]
+            waiting = [asyncio.create_task(producer.send_and_wait("futures", b"more")) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            waiting[0].cancel()
+            assert [(await task).offset for task in waiting[1:]] == [4, 5]
+
+    asyncio.run(run())
+    assert len(rows_of(broker, "futures", 1)) == 6
+
+
+def test_batches_of_a_table_have_futures_that_may_be_cancelled(broker):
+    broker.create_topic("tables", partitions=1)
+
+    async def run():
+        async with kraftlog.AsyncProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            (first,) = await producer.send_table("tables", pa.table({"value": [b"a", b"b"]}))
+            first.cancel()
+            (second,) = await producer.send_table("tables", pa.table({"value": [b"c"]}))
+            assert (await second).base_offset == 2
+            await producer.flush()
+
+    asyncio.run(run())
+
+
+def test_failure_of_a_batch_is_that_of_each_record_and_is_raised_once_by_the_blocking_producer(broker):
+    broker.create_topic("small", partitions=1, config={"max.message.bytes": "200"})
+
+    async def run():
+        async with kraftlog.AsyncProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            futures = [await producer.send("small", b"x" * 300) for _ in range(2)]
+            with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+                await producer.flush()
+            assert [future.exception().name for future in futures] == ["MESSAGE_TOO_LARGE"] * 2
+
+    asyncio.run(run())
+    with kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+            producer.send_and_wait("small", b"x" * 300)
+        assert producer.send_and_wait("small", b"x").offset == 0
+        producer.flush()
+
+
+def test_one_record_that_does_not_come_through_in_time(broker):
+    with kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000) as producer:
+        with pytest.raises(TimeoutError, match=r"the record for slow was not delivered within 0\.05 s"):
+            producer.send_and_wait("slow", b"x", timeout_s=0.05)
+        producer.flush()
+        assert producer.metrics()["producer-metrics.record-send-total"] == 1
