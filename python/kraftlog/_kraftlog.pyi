@@ -2846,6 +2846,9 @@ def check_columns(columns: Sequence[str]) -> None:
         ValueError: A name is no column, or is there twice.
     """
 
+def murmur2(data: Buffer) -> int:
+    """The hash that Kafka's producers take of a key (``Utils.murmur2``), as a signed integer of 32 bits."""
+
 def produced_batches(
     rows: Any,
     *,

@@ -9,34 +9,15 @@ from kraftlog import _kraftlog
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["coordinator_partition", "java_string_hash", "key_partition", "murmur2"]
+__all__ = ["coordinator_partition", "java_string_hash", "key_partition"]
 
 _MASK = 0xFFFFFFFF
-_SEED = 0x9747B28C
-_M = 0x5BD1E995
 _POSITIVE = 0x7FFFFFFF
-
-
-def murmur2(data: Buffer) -> int:
-    """The 32-bit MurmurHash2 that Kafka's producers take of a key, as a signed number (``Utils.murmur2``)."""
-    view = memoryview(data).cast("B")
-    length = len(view)
-    whole = length & ~3
-    value = _SEED ^ length
-    for position in range(0, whole, 4):
-        k = int.from_bytes(view[position : position + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        value = (value * _M & _MASK) ^ k
-    if length > whole:
-        value = (value ^ int.from_bytes(view[whole:], "little")) * _M & _MASK
-    value = (value ^ value >> 13) * _M & _MASK
-    value ^= value >> 15
-    return value - (1 << 32) if value > _POSITIVE else value
 
 
 def key_partition(key: Buffer, partition_count: int) -> int:
     """The partition Kafka's default partitioner gives a record with this key."""
-    return (murmur2(key) & _POSITIVE) % partition_count
+    return (_kraftlog.murmur2(key) & _POSITIVE) % partition_count
 
 
 def java_string_hash(text: str) -> int:

@@ -9,7 +9,7 @@ import re
 import resource
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -102,27 +102,42 @@ def kraftlog_tables(work: PerfWork) -> None:
 
 def kraftlog_sends(work: PerfWork) -> None:
     """One ``send`` per record; latencies are those of records."""
-    from kraftlog.client import AsyncProducer, RecordDelivery
-
-    meter = work.meter
-    size = len(work.values[0])
+    from kraftlog.client import AsyncProducer
 
     async def run() -> None:
-        def delivered(begin: float, done: asyncio.Future[RecordDelivery]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                meter.latency(time.perf_counter() - begin)
-                meter.count(1, size)
-
         async with AsyncProducer(work.settings) as producer:
-            for number in range(meter.target):
-                if (ahead_s := meter.ahead_s(number)) > 0:
-                    await asyncio.sleep(ahead_s)
-                begin = time.perf_counter()
-                delivery = await producer.send(work.topic, work.values[number % len(work.values)])
-                delivery.add_done_callback(partial(delivered, begin))
+            await _send_each(work, producer.send)
             await producer.flush()
 
     asyncio.run(run())
+
+
+async def _send_each(work: PerfWork, send: Callable[..., Awaitable[asyncio.Future[Any]]]) -> None:
+    """Send record by record with a client that gives a future for each; some thousands at a time wait."""
+    meter = work.meter
+    waiting = 0
+    has_room = asyncio.Event()
+
+    def delivered(begin: float, size: int, done: asyncio.Future[Any]) -> None:
+        nonlocal waiting
+        waiting -= 1
+        if waiting == CHUNK_RECORDS // 2:
+            has_room.set()
+        if not done.cancelled() and done.exception() is None:
+            meter.latency(time.perf_counter() - begin)
+            meter.count(1, size)
+
+    for number in range(meter.target):
+        if (ahead_s := meter.ahead_s(number)) > 0:
+            await asyncio.sleep(ahead_s)
+        value = work.values[number % len(work.values)]
+        begin = time.perf_counter()
+        future = await send(work.topic, value)
+        waiting += 1
+        future.add_done_callback(partial(delivered, begin, len(value)))
+        if waiting > CHUNK_RECORDS:
+            has_room.clear()
+            await has_room.wait()
 
 
 def confluent_produce(work: PerfWork) -> None:
@@ -155,30 +170,11 @@ def aiokafka_produce(work: PerfWork) -> None:
     """Aiokafka; latencies are those of records."""
     import aiokafka
 
-    meter = work.meter
-
     async def run() -> None:
         producer = aiokafka.AIOKafkaProducer(**work.underscored())
         await producer.start()
         try:
-            waiting: set[asyncio.Future[Any]] = set()
-
-            def delivered(begin: float, size: int, done: asyncio.Future[Any]) -> None:
-                waiting.discard(done)
-                if not done.cancelled() and done.exception() is None:
-                    meter.latency(time.perf_counter() - begin)
-                    meter.count(1, size)
-
-            for number in range(meter.target):
-                if (ahead_s := meter.ahead_s(number)) > 0:
-                    await asyncio.sleep(ahead_s)
-                value = work.values[number % len(work.values)]
-                begin = time.perf_counter()
-                future = await producer.send(work.topic, value)
-                waiting.add(future)
-                future.add_done_callback(partial(delivered, begin, len(value)))
-                if len(waiting) > CHUNK_RECORDS:
-                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await _send_each(work, producer.send)
             await producer.flush()
         finally:
             await producer.stop()

@@ -70,35 +70,40 @@ class OpenBatch:
         delivery: Of the batch; nobody outside the producer has it, so that nobody cancels it.
         due_s: Loop time at which it is sent though it is not full.
         records: Timestamp, key, value and headers of each.
-        waiting: Futures that callers wait for, by the index of their record.
+        indexes: Of the records that callers wait for.
+        futures: What they wait for, in the same order.
         size_bytes: Of the records, roughly.
     """
 
     delivery: asyncio.Future[BatchDelivery]
     due_s: float
     records: list[tuple[int, Any, Any, Any]] = field(default_factory=list)
-    waiting: list[tuple[int, asyncio.Future[RecordDelivery]]] = field(default_factory=list)
+    indexes: list[int] = field(default_factory=list)
+    futures: list[asyncio.Future[RecordDelivery]] = field(default_factory=list)
     size_bytes: int = 0
 
-    def record_future(self, index: int) -> asyncio.Future[RecordDelivery]:
-        """What becomes of a record."""
-        if not self.waiting:
+    def last_record_future(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[RecordDelivery]:
+        """What becomes of the record that was added last."""
+        if not self.futures:
             self.delivery.add_done_callback(self._tell)
-        future: asyncio.Future[RecordDelivery] = self.delivery.get_loop().create_future()
-        self.waiting.append((index, future))
+        future: asyncio.Future[RecordDelivery] = loop.create_future()
+        self.indexes.append(len(self.records) - 1)
+        self.futures.append(future)
         return future
 
     def _tell(self, delivery: asyncio.Future[BatchDelivery]) -> None:
         error = delivery.exception()
-        for index, future in self.waiting:
-            if future.done():
-                continue  # its caller cancelled it
-            if error is not None:
-                _fail(future, error)
-                continue
-            found = delivery.result()
-            offset = found.base_offset + index if found.base_offset >= 0 else -1
-            future.set_result(RecordDelivery(found.topic, found.partition, offset, found.log_append_time))
+        if error is not None:
+            for future in self.futures:
+                if not future.done():  # else its caller cancelled it
+                    _fail(future, error)
+            return
+        found = delivery.result()
+        topic, partition, base_offset, when = found.topic, found.partition, found.base_offset, found.log_append_time
+        for index, future in zip(self.indexes, self.futures, strict=True):
+            if not future.done():
+                offset = base_offset + index if base_offset >= 0 else -1
+                future.set_result(RecordDelivery(topic, partition, offset, when))
 
 
 def batch_future(delivery: asyncio.Future[BatchDelivery]) -> asyncio.Future[BatchDelivery]:

@@ -30,6 +30,11 @@ class ProducerMetadata:
         self._topics: set[str] = set()
         self._lock = asyncio.Lock()
 
+    def known_count(self, topic: str) -> int:
+        """How many partitions a topic has by the newest metadata; 0 while that is not known."""
+        found = self._cluster.topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
     async def partition_count(self, topic: str, timeout_s: float | None = None) -> int:
         """How many partitions a topic has, asked again after errors that may pass.
 

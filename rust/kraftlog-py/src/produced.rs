@@ -4,6 +4,7 @@ use crate::raw;
 use crate::rows::{codec, invalid};
 use arrow_array::cast::AsArray;
 use kraftlog_log::byte_pool::PooledBytes;
+use kraftlog_log::partitioner;
 use kraftlog_log::rows::{self, BatchProducer, ProducedOptions};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -117,7 +118,20 @@ fn produced_batches(
     Ok(batches.into_iter().map(of).collect())
 }
 
+/// The hash that Kafka's producers take of a key, as a signed number.
+#[pyfunction]
+fn murmur2(py: Python<'_>, data: raw::ByteBuffer) -> i32 {
+    let bytes = data.as_slice();
+    let hash = if bytes.len() < DETACH_BYTES_MIN {
+        partitioner::murmur2(bytes)
+    } else {
+        py.detach(|| partitioner::murmur2(bytes))
+    };
+    hash as i32
+}
+
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<EncodedBatch>()?;
+    m.add_function(wrap_pyfunction!(murmur2, m)?)?;
     m.add_function(wrap_pyfunction!(produced_batches, m)?)
 }

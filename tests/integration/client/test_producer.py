@@ -175,13 +175,13 @@ def test_each_record_has_a_future_of_its_own_with_its_offset(broker):
 
 
 def test_batches_of_a_table_have_futures_that_may_be_cancelled(broker):
-    broker.create_topic("tables", partitions=1)
+    broker.create_topic("cancelled", partitions=1)
 
     async def run():
         async with kraftlog.AsyncProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            (first,) = await producer.send_table("tables", pa.table({"value": [b"a", b"b"]}))
+            (first,) = await producer.send_table("cancelled", pa.table({"value": [b"a", b"b"]}))
             first.cancel()
-            (second,) = await producer.send_table("tables", pa.table({"value": [b"c"]}))
+            (second,) = await producer.send_table("cancelled", pa.table({"value": [b"c"]}))
             assert (await second).base_offset == 2
             await producer.flush()
 
