@@ -543,6 +543,8 @@ class Node:
             acceptor.close()
         if self._connections is not None:
             self._connections.close_all()
+        # After a failed write or fsync only recovery finds out what the metadata log still has.
+        is_clean = is_clean and self.metadata.replica.failure is None
         broker_epoch = self._registration.broker_epoch if self._registration is not None else -1
         for log_dir in self.log_dirs:
             if is_clean and log_dir.is_online:

@@ -182,7 +182,12 @@ class Transport:
                 self._out_bytes += len(output)
                 self._out.append(output)
             else:
-                self._append(output)
+                try:
+                    self._append(output)
+                except OSError as error:
+                    # The frame lacks bytes now, and whoever waits for it would do so for ever.
+                    self.close(f"an answer cannot be read from a log: {error}")
+                    return
         if self._writer_registered:
             self._check_high_water()
         else:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kraftlog.controller.topic_image import RECOVERED, RECOVERING, PartitionImage
+from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.metadata_checker import MetadataChecker
@@ -47,9 +48,13 @@ def machine_of(node_id, partition):
     return SimpleNamespace(
         node_id=node_id,
         name=f"broker-{node_id}",
-        node=SimpleNamespace(replicas=None, partitions=partitions),
+        node=SimpleNamespace(
+            replicas=None, partitions=partitions, metadata=SimpleNamespace(image=SimpleNamespace(features={}))
+        ),
+        world=SimpleNamespace(now_ms=10.0),
         start_count=1,
         disk_number=0,
+        disk_since_ms=0.0,
         is_running=True,
         is_disk_failing=False,
         has_bad_disk=True,  # bytes are not compared
@@ -114,6 +119,34 @@ def test_a_replica_that_was_no_longer_eligible_does_not_keep_the_last_known_lead
     with pytest.raises(InvariantViolationError) as found:
         led_by_one_that_lost_all(RECOVERING, (2, 1), last_in_sync=(1,))
     assert found.value.identifier == NO_CLEAN_LEADER
+
+
+def led_by_the_last_in_sync(*, disk_since_ms, level, isr=(1,)):
+    """Broker 1 leads with an empty log; broker 2 showed at 10 ms that 5 records are committed."""
+    image = SimpleNamespace(
+        leader_epoch=0, partition_epoch=1, isr=isr, replicas=(1, 2), leader_recovery_state=RECOVERED
+    )
+    last = machine_of(1, partition_of(1, 1, high_watermark=0, log_end=0))
+    last.disk_since_ms = disk_since_ms
+    last.node.metadata.image.features = {ELIGIBLE_LEADER_REPLICAS_VERSION: level} if level else {}
+    other = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
+    metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: (1, 2))
+    checker = PartitionChecker({1: last, 2: other}, metadata, story())
+    checker.after_turn(other)
+    with pytest.raises(InvariantViolationError) as found:
+        checker.after_turn(last)
+    return found.value.identifier
+
+
+def test_the_last_replica_in_sync_leads_with_a_new_disk_where_none_is_eligible_besides():
+    """Seeds 80070, 80096 and 80194: its disk was replaced while the controllers were down (level 0, as in Kafka)."""
+    assert led_by_the_last_in_sync(disk_since_ms=11.0, level=0) == NO_CLEAN_LEADER
+    for broken in (
+        {"disk_since_ms": 11.0, "level": 1},
+        {"disk_since_ms": 9.0, "level": 0},
+        {"disk_since_ms": 11.0, "level": 0, "isr": (1, 2)},
+    ):
+        assert led_by_the_last_in_sync(**broken) == "RINV-23"
 
 
 def test_the_last_set_with_enough_replicas_in_sync_is_known():

@@ -8,6 +8,7 @@ from kraftlog.client.async_producer import AsyncProducer
 from kraftlog.errors import LogError
 from kraftlog.node.registration import BrokerRegistration
 from kraftlog.runtime.replica.replica_manager import ReplicaManager
+from kraftlog.storage.log_dir import CLEAN_SHUTDOWN_NAME
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.vocabulary import ConfigResourceType
@@ -100,3 +101,18 @@ def test_timers_of_a_process_end_with_it_though_the_next_one_starts_before_they_
         machine.run_now(lambda: machine.loop.call_later(0.5, fired.append, "of the next one"))
         cluster.run_for(2_000)
         assert fired == ["of the next one"]
+
+
+@pytest.mark.parametrize("operation", ["sync", "write"])
+def test_controller_whose_metadata_log_failed_was_not_stopped_cleanly(operation):
+    """Seed 80136 with transactions: the next process did not recover the log, and read half a batch in it.
+
+    Without a broker nobody but the metadata log knows that its directory failed.
+    """
+    with Cluster(5, controllers=1, brokers=1, checks=False) as cluster:
+        cluster.run(fill(cluster))
+        machine = cluster.nodes["controller-1"]
+        marker = machine.data_path / CLEAN_SHUTDOWN_NAME
+        cluster.fail_disk("controller-1", operation, after=0)
+        cluster.run_until(lambda: machine.exit_error is not None, within_ms=60_000)
+        assert not marker.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 import socket
 
@@ -129,6 +130,24 @@ def test_file_that_became_shorter_closes_the_connection(file):
             await asyncio.sleep(0)
         assert receiver.events == [("lost", "send failed: the file ended before the slice did")]
         assert transport.is_closed
+
+    run(scenario)
+
+
+def test_slice_that_cannot_be_read_closes_the_connection(file):
+    """Seed 80231 with records: the answer was lost, and the follower waited for it until its time-out."""
+
+    class Unreadable(Slice):
+        def read(self):
+            raise OSError(errno.EIO, "read t-0/0.log: Input/output error")
+
+    async def scenario(loop, transport, theirs, receiver):
+        transport.write([b"head", Unreadable(file, 0, 100), b"tail"])
+        assert await asyncio.wait_for(loop.sock_recv(theirs, 1), 5) == b""
+        ((event, reason),) = receiver.events
+        assert event == "lost"
+        assert "cannot be read from a log" in reason
+        assert "t-0/0.log" in reason
 
     run(scenario)
 

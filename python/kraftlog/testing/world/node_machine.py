@@ -40,6 +40,7 @@ class NodeMachine(Machine):
         start_task: Of the last start.
         start_count: Processes so far.
         disk_number: Disks so far, less one.
+        disk_since_ms: Time of the world since when it has this disk.
         directory_id: Of the log directory, once it is formatted.
         voter_listener_name: Of the listener by which other voters reach it.
         has_bad_disk: Whether a fault spoilt what its disk holds; nothing is expected of its bytes then.
@@ -59,6 +60,7 @@ class NodeMachine(Machine):
         self.on_exit: Callable[[NodeMachine], None] | None = None
         self.start_count = 0
         self.disk_number = 0
+        self.disk_since_ms = 0.0
         self.has_bad_disk = False
         self.is_disk_failing = False
         self.directory_id = Uuid.ZERO
@@ -96,6 +98,7 @@ class NodeMachine(Machine):
             raise RuntimeError(msg)
         super().replace_disk()
         self.disk_number += 1
+        self.disk_since_ms = self.world.now_ms
         self.has_bad_disk = self.is_disk_failing = False
         self._format()
 

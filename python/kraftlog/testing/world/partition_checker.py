@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftlog.errors import PoisonedLogError
+from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.committed_batches import CommittedBatches
 from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
@@ -82,7 +83,9 @@ class PartitionChecker:
         self._story = story
         self._lives: dict[int, _NodeLife] = {}
         self._leaders: dict[tuple[_Key, int], int] = {}
+        # The highest that any replica showed, and when.
         self._high_watermarks: dict[_Key, int] = {}
+        self._raised_ms: dict[_Key, float] = {}
         self._log_starts: dict[tuple[int, Any, _Key], int] = {}
         self._batches = CommittedBatches()
         self.looked: Counter[str] = Counter()
@@ -142,7 +145,9 @@ class PartitionChecker:
                 self._became_leader(machine, key, name, leader_epoch, log_end, partition.replica.min_insync_replicas)
             if before is not None and before[2] and before[1] == leader_epoch and high_watermark > before[0]:
                 self._check_raised(partition, key, name, high_watermark, leader_epoch)
-        self._high_watermarks[key] = max(self._high_watermarks.get(key, 0), high_watermark)
+        if high_watermark > self._high_watermarks.get(key, 0):
+            self._high_watermarks[key] = high_watermark
+            self._raised_ms[key] = machine.world.now_ms
         self._compare(machine, partition, replica, key, name, log_start, high_watermark)
 
     def _became_leader(
@@ -161,6 +166,7 @@ class PartitionChecker:
         self.looked["RINV-23"] += 1
         self._check_cleanliness(key, name, leader_epoch, min_insync_replicas)
         if log_end < highest:
+            self._check_last_disk(machine, key, name)
             self._fail("RINV-23", f"{name}: leads with log end {log_end}, {highest} was committed")
 
     def _check_cleanliness(self, key: _Key, name: str, leader_epoch: int, min_insync_replicas: int) -> None:
@@ -177,6 +183,21 @@ class PartitionChecker:
         known = [self._nodes.get(replica) for replica in self._metadata.last_in_sync(*key, min_insync_replicas)]
         if all(machine is not None and machine.start_count > 1 for machine in known):
             self._fail(NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {image}")
+
+    def _check_last_disk(self, machine: NodeMachine, key: _Key, name: str) -> None:
+        """End the run when the last in-sync replica leads with a disk that is newer than what was committed.
+
+        Without eligible leader replicas (level 0) the last member stays in sync whatever becomes of its disk, and is
+        elected when it registers again, as in Apache Kafka. With them such a leader breaks a rule.
+
+        Source: ``ReplicationControlManager.handleBrokerShutdown`` of Kafka 4.3.1; KIP-966.
+        """
+        image = self._metadata.newest_state(*key)
+        levels = {} if machine.node is None else machine.node.metadata.image.features
+        is_last = image is not None and set(image.isr) == {machine.node_id}
+        is_newer = machine.disk_since_ms > self._raised_ms.get(key, 0.0)
+        if is_last and is_newer and not levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+            self._fail(NO_CLEAN_LEADER, f"{name}: the disk of the last replica in sync was replaced: {image}")
 
     def _check_raised(self, partition: Any, key: _Key, name: str, high_watermark: int, leader_epoch: int) -> None:
         """The high watermark of a leader rose.

@@ -184,6 +184,8 @@ def draw(seed: int) -> ClusterScenario:
         "min.insync.replicas": max(1, replication - 1),
         "num.partitions": rng.choice((1, 2, 4)),
         "offsets.topic.replication.factor": replication,
+        # Clocks jump by a day, the default: a producer that is forgotten may write twice.
+        "producer.id.expiration.ms": 2_000_000_000,
         "replica.lag.time.max.ms": rng.choice((2000, 5000, 20_000)),
         "transaction.state.log.min.isr": max(1, replication - 1),
         "transaction.state.log.num.partitions": rng.choice((1, 3)),
