@@ -185,7 +185,7 @@ class Transport:
                 try:
                     self._append(output)
                 except OSError as error:
-                    # The frame lacks bytes now, and whoever waits for it would do so for ever.
+                    # The frame lacks bytes now: the client would wait for them for ever.
                     self.close(f"an answer cannot be read from a log: {error}")
                     return
         if self._writer_registered:
