@@ -94,6 +94,7 @@ class Client:
 
     def consume(self, server: Server, topic: str, count: int, size: int) -> dict[str, float]:
         args = ("--topic", topic, "--num-records", str(count), "--timeout", "60000", "--group", uuid.uuid4().hex)
+        os.sync()  # what the rows before left to the disk would take its time from this one
         with measured(server, count * size, count) as row:
             main = TOOLS + "ConsumerPerformance"
             done = self.java.run(main, "--bootstrap-server", server.bootstrap, *args, timeout=900, flags=CLIENT_FLAGS)
