@@ -62,8 +62,13 @@ class GroupCommits:
             CommitFailedError: The group no longer has this member.
             KafkaError: The coordinator refuses, or the member has not joined the group yet: REBALANCE_IN_PROGRESS.
         """
+        loss_count = self._handed.loss_count
 
         async def commit_once() -> None:
+            if self._handed.loss_count != loss_count:
+                # The next attempt would commit in the name of the member that this one has become since.
+                text = f"group {self._group.group_id} took partitions away before their offsets were committed"
+                raise CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, text, tuple(offsets))
             member = self._member()
             if member is None:
                 await self._group.commit(offsets)
@@ -83,7 +88,7 @@ class GroupCommits:
         try:
             await self._group.retried(commit_once, limit_s, final, passing)
         except KafkaError as error:
-            if error.code in _FENCED:
+            if error.code in _FENCED and not isinstance(error, CommitFailedError):
                 member = self._member()
                 if member is not None:
                     member.doubt()

@@ -89,3 +89,4 @@ def test_application_hears_of_losses_during_a_poll_from_the_poll(handed):
     handed.note_lost([T1], KafkaError(ErrorCode.UNKNOWN_MEMBER_ID))
     handed.forget_lost()
     handed.check_not_lost()
+    assert handed.loss_count == 2

@@ -28,6 +28,7 @@ class HandedRows:
 
     Attributes:
         on_done: Called when the application may be done with the rows.
+        loss_count: How often the group took partitions away without waiting for the application.
     """
 
     def __init__(self, subscription: Subscription) -> None:
@@ -36,6 +37,7 @@ class HandedRows:
         self._rows: tuple[TopicPartition, PartitionState, FetchPosition] | None = None
         self._lost: dict[TopicPartition, KafkaError] = {}
         self._is_polling = False
+        self.loss_count = 0
 
     @property
     def are_in_use(self) -> bool:
@@ -64,6 +66,7 @@ class HandedRows:
             partitions: Which.
             error: Why.
         """
+        self.loss_count += 1
         if not self._is_polling:
             self._lost.update(dict.fromkeys(partitions, error))
 
