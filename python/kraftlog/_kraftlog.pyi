@@ -2858,6 +2858,9 @@ def produced_batches(
     compression: _Compression = "none",
     compression_level: int | None = None,
     batch_bytes: int = 1048576,
+    key: str | None = None,
+    value: str | None = None,
+    partition_by: str | None = None,
 ) -> list[tuple[int, int, EncodedBatch]]:
     """The batches that a producer sends for Arrow rows: partition, number of records, the batch at offset 0.
 
@@ -2871,6 +2874,10 @@ def produced_batches(
         compression: Codec.
         compression_level: Level of the codec, its default when None.
         batch_bytes: Most bytes of a batch before compression; a larger record gets a batch of its own.
+        key: The column of the keys, instead of ``key``.
+        value: The column of the values, instead of ``value``.
+        partition_by: A column of bytes or text whose hash decides the partition, instead of that of the key; null
+            counts as empty.
 
     Raises:
         ValueError: Another column or type, or a partition that the topic does not have.

@@ -54,6 +54,7 @@ def produce() -> None:
         assert_type(producer.partitions_for("orders"), list[TopicPartition])
         assert_type(producer.send_and_wait("orders", b"v", key=b"k", timeout_s=1), RecordDelivery)
         assert_type(producer.metrics(), MetricsSnapshot)
+        producer.send_table("orders", object(), key="id", value="payload", partition_by="town")
         producer.flush(timeout_s=1)
         producer.close(timeout_s=1)
 

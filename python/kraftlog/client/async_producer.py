@@ -255,7 +255,15 @@ class AsyncProducer(TransactionalCalls):
         self._used_bytes += size
         return found_open
 
-    async def send_table(self, topic: str, table: Any) -> list[asyncio.Future[BatchDelivery]]:
+    async def send_table(
+        self,
+        topic: str,
+        table: Any,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        partition_by: str | None = None,
+    ) -> list[asyncio.Future[BatchDelivery]]:
         """Send the rows of an Arrow table or record batch.
 
         Args:
@@ -263,6 +271,10 @@ class AsyncProducer(TransactionalCalls):
             table: Anything of the Arrow PyCapsule interface with a column ``value`` and maybe ``key``, ``headers``,
                 ``timestamp`` and ``partition``. Rows without a partition go where the hash of their key says; rows
                 without a key fill one partition after the other.
+            key: The column of the keys, bytes or text, if it has another name.
+            value: The column of the values, likewise.
+            partition_by: A column of bytes or text, possibly one of the two: the hash of what it has decides the
+                partition instead of the hash of the key. Null counts as empty.
 
         Returns:
             The deliveries of the batches.
@@ -283,6 +295,9 @@ class AsyncProducer(TransactionalCalls):
                 compression=self._config["compression.type"],
                 compression_level=self._config.compression_level,
                 batch_bytes=self._batch_bytes,
+                key=key,
+                value=value,
+                partition_by=partition_by,
             )
             self._sticky[topic] = self._sticky.get(topic, 0) + 1
             for partition, record_count, data in batches:

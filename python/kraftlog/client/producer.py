@@ -206,12 +206,20 @@ class Producer:
         if failure is not None:
             raise failure
 
-    def send_table(self, topic: str, table: Any) -> None:
+    def send_table(
+        self,
+        topic: str,
+        table: Any,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        partition_by: str | None = None,
+    ) -> None:
         """Send the rows of an Arrow table or record batch, as :meth:`AsyncProducer.send_table`."""
 
         async def run() -> None:
             await self._hand_over()
-            await self._async.send_table(topic, table)
+            await self._async.send_table(topic, table, key=key, value=value, partition_by=partition_by)
 
         self._thread.call(run, what="producer")
 

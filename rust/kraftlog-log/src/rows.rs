@@ -18,9 +18,11 @@ use crate::log::{Log, LogConfig, OpenOptions};
 use crate::{Error, Result};
 
 mod columns;
+mod named_columns;
 mod produced;
 
 use columns::RowColumns;
+pub use named_columns::{named_columns, ColumnNames};
 pub use produced::{produced_batches, seal, BatchProducer, ProducedBatch, ProducedOptions};
 
 /// Encoded batches are handed to the log when there are this many bytes of them.

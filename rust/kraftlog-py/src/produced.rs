@@ -5,7 +5,7 @@ use crate::rows::{codec, invalid};
 use arrow_array::cast::AsArray;
 use kraftlog_log::byte_pool::PooledBytes;
 use kraftlog_log::partitioner;
-use kraftlog_log::rows::{self, BatchProducer, ProducedOptions};
+use kraftlog_log::rows::{self, BatchProducer, ColumnNames, ProducedOptions};
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -88,7 +88,7 @@ impl EncodedBatch {
 
 #[pyfunction]
 #[pyo3(signature = (rows, *, partition_count, now_ms, sticky_partition=0, compression="none", compression_level=None,
-    batch_bytes=1_048_576))]
+    batch_bytes=1_048_576, key=None, value=None, partition_by=None))]
 #[allow(clippy::too_many_arguments)]
 fn produced_batches(
     py: Python<'_>,
@@ -99,6 +99,9 @@ fn produced_batches(
     compression: &str,
     compression_level: Option<i32>,
     batch_bytes: usize,
+    key: Option<&str>,
+    value: Option<&str>,
+    partition_by: Option<&str>,
 ) -> PyResult<Vec<(i32, i32, EncodedBatch)>> {
     let rows = import_array(rows)?;
     let rows = rows
@@ -112,7 +115,9 @@ fn produced_batches(
         batch_bytes,
         now_ms,
     };
-    let batches = py.detach(|| rows::produced_batches(rows, &options)).map_err(invalid)?;
+    let names = ColumnNames { key, value, partition_by };
+    let encode = || rows::produced_batches(&rows::named_columns(rows, &names, partition_count)?, &options);
+    let batches = py.detach(encode).map_err(invalid)?;
     let of =
         |batch: rows::ProducedBatch| (batch.partition, batch.record_count, EncodedBatch::of(batch.bytes));
     Ok(batches.into_iter().map(of).collect())

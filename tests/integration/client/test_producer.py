@@ -212,3 +212,26 @@ def test_one_record_that_does_not_come_through_in_time(broker):
             producer.send_and_wait("slow", b"x", timeout_s=0.05)
         producer.flush()
         assert producer.metrics()["producer-metrics.record-send-total"] == 1
+
+
+def test_columns_of_a_table_are_named(broker):
+    broker.create_topic("named", partitions=5)
+    table = pa.table({"id": ["a", "b", None], "payload": [b"1", b"2", b"3"], "region": ["north", "south", "north"]})
+    with kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send_table("named", table, key="id", value="payload", partition_by="region")
+        producer.flush()
+        with pytest.raises(ValueError, match="column region: it is not known here"):
+            producer.send_table("named", table, key="id", value="payload")
+        with pytest.raises(ValueError, match="column town: there is none"):
+            producer.send_table("named", table, key="id", value="payload", partition_by="town")
+    found = {record.value: (record.key, record.partition) for record in rows_of(broker, "named", 5)}
+    north, south = key_partition(b"north", 5), key_partition(b"south", 5)
+    assert found == {b"1": (b"a", north), b"2": (b"b", south), b"3": (None, north)}
+
+
+def test_a_column_may_be_value_and_decide_the_partition(broker):
+    broker.create_topic("twice", partitions=5)
+    with kraftlog.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send_table("twice", pa.table({"word": ["x", "y"]}), value="word", partition_by="word")
+    found = {record.value: (record.key, record.partition) for record in rows_of(broker, "twice", 5)}
+    assert found == {word: (None, key_partition(word, 5)) for word in (b"x", b"y")}
