@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from kraftlog.client.config import ClientConfig
 from kraftlog.client.driver import ConsumerDriver
@@ -31,7 +31,8 @@ class GroupCommits:
         driver: Whose loop it runs on.
         group: The coordinator.
         handed: The rows that the application may still be working on.
-        member: Gives the membership that commits are made with; None for a consumer that is no member.
+        member: Gives the membership that commits are made with, None for a consumer that is no member; raises where the
+            membership has not begun.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class GroupCommits:
         driver: ConsumerDriver,
         group: GroupOffsets,
         handed: HandedRows,
-        member: Callable[[], GroupMembership | None],
+        member: Callable[[], Awaitable[GroupMembership | None]],
     ) -> None:
         self._core = core
         self._driver = driver
@@ -63,19 +64,18 @@ class GroupCommits:
             KafkaError: The coordinator refuses, or the member has not joined the group yet: REBALANCE_IN_PROGRESS.
         """
         loss_count = self._handed.loss_count
+        member: GroupMembership | None = None
 
         async def commit_once() -> None:
+            nonlocal member
             if self._handed.loss_count != loss_count:
                 # The next attempt would commit in the name of the member that this one has become since.
                 text = f"group {self._group.group_id} took partitions away before their offsets were committed"
                 raise CommitFailedError(ErrorCode.UNKNOWN_MEMBER_ID, text, tuple(offsets))
-            member = self._member()
+            member = await self._member()
             if member is None:
                 await self._group.commit(offsets)
                 return
-            if not member.has_joined:
-                text = f"the consumer is about to join group {self._group.group_id}"
-                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, text)
             await self._group.commit(
                 offsets, generation=member.generation, member_id=member.member_id, instance_id=self._instance_id
             )
@@ -89,7 +89,6 @@ class GroupCommits:
             await self._group.retried(commit_once, limit_s, final, passing)
         except KafkaError as error:
             if error.code in _FENCED and not isinstance(error, CommitFailedError):
-                member = self._member()
                 if member is not None:
                     member.doubt()
                 raise CommitFailedError(error.code, error.message, tuple(offsets)) from error

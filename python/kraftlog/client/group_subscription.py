@@ -84,7 +84,7 @@ class GroupSubscription:
         self._handed = handed
         self.selection: TopicSelection | None = None
         self.member: GroupMembership | None = None
-        self.commits = GroupCommits(config, core, driver, group, handed, lambda: self.member)
+        self.commits = GroupCommits(config, core, driver, group, handed, self._joined_member)
         self.last_poll_s = 0.0
         self._listeners: Mapping[str, RebalanceListener | None] = {}
         self._task: asyncio.Task[None] | None = None
@@ -201,6 +201,22 @@ class GroupSubscription:
         except TimeoutError:
             return False
         return True
+
+    async def _joined_member(self) -> GroupMembership | None:
+        """The membership, once the coordinator knows it; None for a consumer that is no member.
+
+        Raises:
+            KafkaError: REBALANCE_IN_PROGRESS: it is about to join; or why it cannot.
+        """
+        if self.member is None and self.selection is None:
+            return None
+        if self.member is not None and self.member.has_joined:
+            return self.member
+        await self.group.coordinator()  # who may not even find it hears that, as from Kafka's consumer
+        if self._failure is not None:
+            raise self._failure
+        text = f"the consumer is about to join group {self.group.group_id}"
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, text)
 
     def note_poll(self) -> None:
         """The application polls."""

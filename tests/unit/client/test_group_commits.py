@@ -47,7 +47,11 @@ def commit(codes, then):
     group = Group(codes, lambda: then(member, handed))
     config = ClientConfig({"bootstrap.servers": "h:1", "group.id": "g"}, "consumer")
     driver = SimpleNamespace(now_ms=lambda: 0)
-    commits = GroupCommits(config, None, driver, group, handed, lambda: member)
+
+    async def joined_member():
+        return member
+
+    commits = GroupCommits(config, None, driver, group, handed, joined_member)
     asyncio.run(commits.commit({T0: OffsetAndMetadata(5)}, 5.0))
     return group.generations
 
