@@ -40,6 +40,8 @@ CLIENT_FLAGS = ("-Xmx512m",)  # as kafka-producer-perf-test runs it
 TICKS = os.sysconf("SC_CLK_TCK")
 TOOLS = "org.apache.kafka.tools."
 PARTITIONS = 6
+TOOL_BUFFER_BYTES = 2 * 1024 * 1024  # what ConsumerPerformance asks the kernel for, unless it is told otherwise
+CONSUMER_BUFFER_BYTES = 64 * 1024  # `receive.buffer.bytes` of Kafka's consumer, unless it is told otherwise
 FEW_RECORDS = 20_000  # of the case with one record a request
 
 
@@ -92,8 +94,9 @@ class Client:
             row |= {"records_s": float(found[1]), "p50_ms": float(found[3]), "p99_ms": float(found[5])}
         return row
 
-    def consume(self, server: Server, topic: str, count: int, size: int) -> dict[str, float]:
+    def consume(self, server: Server, topic: str, count: int, size: int, buffer_bytes: int) -> dict[str, float]:
         args = ("--topic", topic, "--num-records", str(count), "--timeout", "60000", "--group", uuid.uuid4().hex)
+        args += ("--socket-buffer-size", str(buffer_bytes))
         os.sync()  # what the rows before left to the disk would take its time from this one
         with measured(server, count * size, count) as row:
             main = TOOLS + "ConsumerPerformance"
@@ -136,12 +139,15 @@ def cases(client: Client, sizes: list[int], megabytes: int) -> Iterator[Case]:
         yield Case("produce, first quarter", size, produce(count // 4, size))
         yield Case("produce, default batches", size, produce(count, size))
         yield Case("produce, batch 256K linger 10", size, produce(count, size, "batch.size=262144", "linger.ms=10"))
-        for number in (1, 2):
-            yield Case(
-                f"consume, pass {number}",
-                size,
-                lambda server, topic, total=total, size=size: client.consume(server, topic, total, size),
-            )
+
+        def consume(
+            buffer_bytes: int, total: int = total, size: int = size
+        ) -> Callable[[Server, str], dict[str, float]]:
+            return lambda server, topic: client.consume(server, topic, total, size, buffer_bytes)
+
+        yield Case("consume, pass 1", size, consume(TOOL_BUFFER_BYTES))
+        yield Case("consume, pass 2", size, consume(TOOL_BUFFER_BYTES))
+        yield Case("consume, receive buffer 64K", size, consume(CONSUMER_BUFFER_BYTES))
         alone = ("batch.size=1", "linger.ms=0", "max.in.flight.requests.per.connection=5")
         yield Case("produce, one record a request", size, produce(FEW_RECORDS, size, *alone))
 

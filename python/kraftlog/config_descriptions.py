@@ -313,9 +313,9 @@ share.fetch.purgatory.purge.interval.requests	Number of waiting share fetches af
 socket.connection.setup.timeout.max.ms	Upper limit of the time that a connection may take to be made.
 socket.connection.setup.timeout.ms	Time that a connection may take to be made, at the first attempt.
 socket.listen.backlog.size	Connections that may wait to be accepted.
-socket.receive.buffer.bytes	Receive buffer of a connection; -1 leaves it to the operating system.
+socket.receive.buffer.bytes	Receive buffer of a connection. Where it is not set, and with -1, the operating system tunes it.
 socket.request.max.bytes	Largest request that the node takes.
-socket.send.buffer.bytes	Send buffer of a connection; -1 leaves it to the operating system.
+socket.send.buffer.bytes	Send buffer of a connection. Where it is not set, and with -1, the operating system tunes it.
 ssl.allow.dn.changes	Whether a new certificate may have another distinguished name.
 ssl.allow.san.changes	Whether a new certificate may have other alternative names.
 ssl.cipher.suites	Cipher suites that TLS connections may use.
