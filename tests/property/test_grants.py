@@ -236,7 +236,8 @@ def nodes(tmp_path_factory: pytest.TempPathFactory):
         made = (GuardedNode(native, "operator"), GuardedNode(judging, "operator"))
         yield made
         served = asked[made[0]] - len(handed_over)
-        assert asked[made[0]] // 5 < served < asked[made[0]], (served, asked[made[0]])
+        # Draws whose grants allow little leave a fifth or less: the bound tells a few grants from none.
+        assert asked[made[0]] // 10 < served < asked[made[0]], (served, asked[made[0]])
         for node in made:
             node.close()
 
