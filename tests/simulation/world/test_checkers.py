@@ -291,3 +291,11 @@ def test_partition_without_leader_breaks_a_rule_unless_every_replica_may_have_lo
     assert missing_leader("t-0", lost, {1, 2})[0] == "RINV-34", "broker 3 never ended: it has everything"
     assert missing_leader("t-0", replace(lost, isr=(2,)), {1, 2, 3})[0] == "RINV-34"
     assert missing_leader("t-0", replace(lost, elr=(2,)), {1, 2, 3})[0] == "RINV-34"
+
+
+def test_the_last_replica_in_sync_with_a_new_disk_need_not_lead():
+    """Seed 120048 with records: its broker was unfenced before its new directory was assigned (level 0)."""
+    last = PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, isr=(2,))
+    assert missing_leader("t-0", last, {1, 2, 3}, {2})[0] == NO_CLEAN_LEADER
+    for broken, renewed in ((last, {1, 3}), (last, ()), (replace(last, isr=(1, 2)), {1, 2})):
+        assert missing_leader("t-0", broken, {1, 2, 3}, renewed)[0] == "RINV-34"

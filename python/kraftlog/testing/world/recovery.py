@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+
 if TYPE_CHECKING:
     from kraftlog.node.node import Node
     from kraftlog.testing.world.node_machine import NodeMachine
@@ -27,10 +29,13 @@ def missing_recovery(machines: Collection[NodeMachine]) -> tuple[str, str] | Non
             return "INV-34", f"{machine.name} does not serve"
         nodes[machine.node_id] = machine.node
     restarted = {machine.node_id for machine in machines if machine.start_count > 1}
-    return _missing_metadata(nodes) or _missing_partitions(nodes, restarted)
+    renewed = {machine.node_id for machine in machines if machine.disk_number > 0}
+    return _missing_metadata(nodes) or _missing_partitions(nodes, restarted, renewed)
 
 
-def missing_leader(name: str, partition: Any, restarted: Collection[int]) -> tuple[str, str]:
+def missing_leader(
+    name: str, partition: Any, restarted: Collection[int], renewed: Collection[int] = ()
+) -> tuple[str, str]:
     """The rule that a partition without a leader breaks, and the reason.
 
     RINV-34 promises a leader as long as an active broker is in the in-sync set or, if that is empty, among the eligible
@@ -38,11 +43,18 @@ def missing_leader(name: str, partition: Any, restarted: Collection[int]) -> tup
     committed records: two disks and the power of all, for example. Then neither kraftlog nor Apache Kafka elects a
     leader without an operator. If a replica never ended, something else emptied the sets, and the rule is broken.
 
+    Without eligible leader replicas (level 0) the last member stays in sync whatever becomes of its disk. The new
+    directory of its broker is not the one that the metadata name, so that it cannot lead before it is assigned; and if
+    it is assigned after the broker was unfenced, nothing elects it. It has nothing to lead with.
+
     Args:
         name: Of the partition.
         partition: Its metadata, without a leader.
         restarted: The brokers whose process has ended at least once.
+        renewed: At level 0, the brokers whose disk was replaced.
     """
+    if len(partition.isr) == 1 and set(partition.isr) <= set(renewed):
+        return NO_CLEAN_LEADER, f"{name}: the disk of the last replica in sync was replaced: {partition}"
     if not partition.isr and not partition.elr and set(partition.replicas) <= set(restarted):
         return NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {partition}"
     return "RINV-34", f"{name} has no leader: {partition}"
@@ -62,13 +74,17 @@ def _missing_metadata(nodes: dict[int, Node]) -> tuple[str, str] | None:
     return ("RINV-34", f"fenced brokers: {fenced}") if fenced else None
 
 
-def _missing_partitions(nodes: dict[int, Node], restarted: Collection[int]) -> tuple[str, str] | None:
+def _missing_partitions(
+    nodes: dict[int, Node], restarted: Collection[int], renewed: Collection[int]
+) -> tuple[str, str] | None:
     image = next(iter(nodes.values())).metadata.image
+    if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        renewed = ()
     for topic in image.topics:
         for index, partition in topic.partitions.items():
             name = f"{topic.name}-{index}"
             if not partition.has_leader:
-                return missing_leader(name, partition, restarted)
+                return missing_leader(name, partition, restarted, renewed)
             if set(partition.isr) != set(partition.replicas):
                 return "RINV-35", f"{name}: not every replica is in sync: {partition}"
             ends: dict[int, tuple[int, int]] = {}
