@@ -40,9 +40,14 @@ CLIENT_FLAGS = ("-Xmx512m",)  # as kafka-producer-perf-test runs it
 TICKS = os.sysconf("SC_CLK_TCK")
 TOOLS = "org.apache.kafka.tools."
 PARTITIONS = 6
-TOOL_BUFFER_BYTES = 2 * 1024 * 1024  # what ConsumerPerformance asks the kernel for, unless it is told otherwise
-CONSUMER_BUFFER_BYTES = 64 * 1024  # `receive.buffer.bytes` of Kafka's consumer, unless it is told otherwise
-FEW_RECORDS = 20_000  # of the case with one record a request
+TOOL_BUFFER_BYTES = 2 * 1024 * 1024  # the default of ConsumerPerformance
+CONSUMER_BUFFER_BYTES = 64 * 1024  # the default of Kafka's consumer, `receive.buffer.bytes`
+CONSUMERS = (
+    ("consume, pass 1", TOOL_BUFFER_BYTES),
+    ("consume, pass 2", TOOL_BUFFER_BYTES),
+    ("consume, receive buffer 64K", CONSUMER_BUFFER_BYTES),
+)
+FEW_RECORDS = 20_000  # of the case with one record per request
 
 
 def cpu_seconds(pid: int) -> float:
@@ -139,17 +144,16 @@ def cases(client: Client, sizes: list[int], megabytes: int) -> Iterator[Case]:
         yield Case("produce, first quarter", size, produce(count // 4, size))
         yield Case("produce, default batches", size, produce(count, size))
         yield Case("produce, batch 256K linger 10", size, produce(count, size, "batch.size=262144", "linger.ms=10"))
-
-        def consume(
-            buffer_bytes: int, total: int = total, size: int = size
-        ) -> Callable[[Server, str], dict[str, float]]:
-            return lambda server, topic: client.consume(server, topic, total, size, buffer_bytes)
-
-        yield Case("consume, pass 1", size, consume(TOOL_BUFFER_BYTES))
-        yield Case("consume, pass 2", size, consume(TOOL_BUFFER_BYTES))
-        yield Case("consume, receive buffer 64K", size, consume(CONSUMER_BUFFER_BYTES))
+        for name, buffer_bytes in CONSUMERS:
+            yield Case(
+                name,
+                size,
+                lambda server, topic, total=total, size=size, buffer_bytes=buffer_bytes: client.consume(
+                    server, topic, total, size, buffer_bytes
+                ),
+            )
         alone = ("batch.size=1", "linger.ms=0", "max.in.flight.requests.per.connection=5")
-        yield Case("produce, one record a request", size, produce(FEW_RECORDS, size, *alone))
+        yield Case("produce, one record per request", size, produce(FEW_RECORDS, size, *alone))
 
 
 def idle(server: Server) -> dict[str, float]:

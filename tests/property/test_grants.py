@@ -236,8 +236,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory):
         made = (GuardedNode(native, "operator"), GuardedNode(judging, "operator"))
         yield made
         served = asked[made[0]] - len(handed_over)
-        # Draws whose grants allow little leave a fifth or less: the bound tells a few grants from none.
-        assert asked[made[0]] // 10 < served < asked[made[0]], (served, asked[made[0]])
+        assert asked[made[0]] // 5 < served < asked[made[0]], (served, asked[made[0]])
         for node in made:
             node.close()
 
@@ -273,6 +272,9 @@ def test_answers_equal_those_of_a_node_that_judges_each_request(nodes, steps):
     try:
         for client in CLIENTS:
             twins.allow(client, Operation.ALL, "*", Permission.ALLOW)
+        # However little the draws allow, the I/O threads have their share of the requests.
+        for client in CLIENTS:
+            twins.ask(client, "produce", 13, list(TOPICS))
         for name, *arguments in steps:
             getattr(twins, name)(*arguments)
         twins.remove_all()

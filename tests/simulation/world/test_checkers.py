@@ -296,6 +296,19 @@ def test_partition_without_leader_breaks_a_rule_unless_every_replica_may_have_lo
 def test_the_last_replica_in_sync_with_a_new_disk_need_not_lead():
     """Seed 120048 with records: its broker was unfenced before its new directory was assigned (level 0)."""
     last = PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, isr=(2,))
-    assert missing_leader("t-0", last, {1, 2, 3}, {2})[0] == NO_CLEAN_LEADER
-    for broken, renewed in ((last, {1, 3}), (last, ()), (replace(last, isr=(1, 2)), {1, 2})):
-        assert missing_leader("t-0", broken, {1, 2, 3}, renewed)[0] == "RINV-34"
+    assert missing_leader("t-0", last, {1, 2, 3}, is_last_disk_lost=True)[0] == NO_CLEAN_LEADER
+    assert missing_leader("t-0", last, {1, 2, 3}, is_last_disk_lost=False)[0] == "RINV-34"
+
+
+def test_a_last_disk_is_lost_only_at_level_0_and_if_it_is_newer_than_what_was_committed():
+    leader = machine_of(1, partition_of(1, 1, high_watermark=5, log_end=5))
+    replaced = SimpleNamespace(node_id=2, disk_since_ms=11.0)
+    metadata = SimpleNamespace(newest_state=lambda *_: None, last_in_sync=lambda *_: ())
+    checker = PartitionChecker({1: leader, 2: replaced}, metadata, story())
+    checker.after_turn(leader)  # at 10 ms
+    assert checker.has_lost_last_disk(TOPIC_ID, 0, (2,), {})
+    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (2,), {ELIGIBLE_LEADER_REPLICAS_VERSION: 1})
+    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (2, 3), {})
+    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (), {})
+    replaced.disk_since_ms = 9.0
+    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (2,), {})

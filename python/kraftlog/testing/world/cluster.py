@@ -100,7 +100,7 @@ class Cluster:
 
     def what_is_missing(self) -> tuple[str, str] | None:
         """What the cluster has not come to yet: a rule and what breaks it; None when it has recovered."""
-        return missing_recovery(self.nodes.values())
+        return missing_recovery(self.nodes.values(), self.partitions.has_lost_last_disk)
 
     def __enter__(self) -> Self:
         """Start every node; returns when all of them serve."""

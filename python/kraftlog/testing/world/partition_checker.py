@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftlog.errors import PoisonedLogError
@@ -187,17 +188,33 @@ class PartitionChecker:
     def _check_last_disk(self, machine: NodeMachine, key: _Key, name: str) -> None:
         """End the run when the last in-sync replica leads with a disk that is newer than what was committed.
 
-        Without eligible leader replicas (level 0) the last member stays in sync whatever becomes of its disk, and is
-        elected when it registers again, as in Apache Kafka. With them such a leader breaks a rule.
+        It is elected when it registers again, as in Apache Kafka. With eligible leader replicas (level 1) such a leader
+        breaks a rule.
 
         Source: ``ReplicationControlManager.handleBrokerShutdown`` of Kafka 4.3.1; KIP-966.
         """
         image = self._metadata.newest_state(*key)
-        levels = {} if machine.node is None else machine.node.metadata.image.features
-        is_last = image is not None and set(image.isr) == {machine.node_id}
-        is_newer = machine.disk_since_ms > self._raised_ms.get(key, 0.0)
-        if is_last and is_newer and not levels.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        if image is None or machine.node is None or machine.node_id not in image.isr:
+            return
+        if self.has_lost_last_disk(*key, image.isr, machine.node.metadata.image.features):
             self._fail(NO_CLEAN_LEADER, f"{name}: the disk of the last replica in sync was replaced: {image}")
+
+    def has_lost_last_disk(self, topic_id: Any, index: int, isr: Collection[int], features: Mapping[str, int]) -> bool:
+        """Whether the only replica in sync has a disk that is newer than what was committed, and rightly stays in sync.
+
+        Without eligible leader replicas (level 0) the last one stays whatever becomes of its disk.
+
+        Args:
+            topic_id: Of the partition's topic.
+            index: Of the partition.
+            isr: Its in-sync replicas.
+            features: Levels by feature.
+        """
+        if len(isr) != 1 or features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+            return False
+        (last,) = isr
+        machine = self._nodes.get(last)
+        return machine is not None and machine.disk_since_ms > self._raised_ms.get((topic_id, index), 0.0)
 
     def _check_raised(self, partition: Any, key: _Key, name: str, high_watermark: int, leader_epoch: int) -> None:
         """The high watermark of a leader rose.

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
-
-from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from kraftlog.node.node import Node
     from kraftlog.testing.world.node_machine import NodeMachine
 
-__all__ = ["NO_CLEAN_LEADER", "missing_leader", "missing_recovery"]
+__all__ = ["NO_CLEAN_LEADER", "LastDiskLost", "missing_leader", "missing_recovery"]
 
 NO_CLEAN_LEADER = "no clean leader"
 """Broken by no rule: a partition waits for an unclean election, which only an operator can ask for."""
 
+LastDiskLost: TypeAlias = Callable[[Any, int, Collection[int], Mapping[str, int]], bool]
+"""See :meth:`PartitionChecker.has_lost_last_disk`."""
 
-def missing_recovery(machines: Collection[NodeMachine]) -> tuple[str, str] | None:
+
+def missing_recovery(machines: Collection[NodeMachine], has_lost_last_disk: LastDiskLost) -> tuple[str, str] | None:
     """What a cluster has not come to yet: a rule of ``docs/behaviours`` and what breaks it; None when it has recovered.
 
     Args:
         machines: Every node of the cluster.
+        has_lost_last_disk: Says of a partition what its checker knows.
     """
     nodes: dict[int, Node] = {}
     for machine in machines:
@@ -29,12 +31,11 @@ def missing_recovery(machines: Collection[NodeMachine]) -> tuple[str, str] | Non
             return "INV-34", f"{machine.name} does not serve"
         nodes[machine.node_id] = machine.node
     restarted = {machine.node_id for machine in machines if machine.start_count > 1}
-    renewed = {machine.node_id for machine in machines if machine.disk_number > 0}
-    return _missing_metadata(nodes) or _missing_partitions(nodes, restarted, renewed)
+    return _missing_metadata(nodes) or _missing_partitions(nodes, restarted, has_lost_last_disk)
 
 
 def missing_leader(
-    name: str, partition: Any, restarted: Collection[int], renewed: Collection[int] = ()
+    name: str, partition: Any, restarted: Collection[int], *, is_last_disk_lost: bool = False
 ) -> tuple[str, str]:
     """The rule that a partition without a leader breaks, and the reason.
 
@@ -43,17 +44,19 @@ def missing_leader(
     committed records: two disks and the power of all, for example. Then neither kraftlog nor Apache Kafka elects a
     leader without an operator. If a replica never ended, something else emptied the sets, and the rule is broken.
 
-    Without eligible leader replicas (level 0) the last member stays in sync whatever becomes of its disk. The new
-    directory of its broker is not the one that the metadata name, so that it cannot lead before it is assigned; and if
-    it is assigned after the broker was unfenced, nothing elects it. It has nothing to lead with.
+    At level 0 of eligible leader replicas, the last replica stays in sync whatever becomes of its disk. If its broker
+    is unfenced before the directory on the new disk is assigned, neither event elects it: both judge it by the
+    directory that it had before.
 
     Args:
         name: Of the partition.
         partition: Its metadata, without a leader.
         restarted: The brokers whose process has ended at least once.
-        renewed: At level 0, the brokers whose disk was replaced.
+        is_last_disk_lost: See :meth:`PartitionChecker.has_lost_last_disk`.
+
+    Source: ``ReplicationControlManager.handleAssignReplicasToDirs`` of Kafka 4.3.1 and its ``LeaderAcceptor``.
     """
-    if len(partition.isr) == 1 and set(partition.isr) <= set(renewed):
+    if is_last_disk_lost:
         return NO_CLEAN_LEADER, f"{name}: the disk of the last replica in sync was replaced: {partition}"
     if not partition.isr and not partition.elr and set(partition.replicas) <= set(restarted):
         return NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {partition}"
@@ -75,16 +78,15 @@ def _missing_metadata(nodes: dict[int, Node]) -> tuple[str, str] | None:
 
 
 def _missing_partitions(
-    nodes: dict[int, Node], restarted: Collection[int], renewed: Collection[int]
+    nodes: dict[int, Node], restarted: Collection[int], has_lost_last_disk: LastDiskLost
 ) -> tuple[str, str] | None:
     image = next(iter(nodes.values())).metadata.image
-    if image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
-        renewed = ()
     for topic in image.topics:
         for index, partition in topic.partitions.items():
             name = f"{topic.name}-{index}"
             if not partition.has_leader:
-                return missing_leader(name, partition, restarted, renewed)
+                is_lost = has_lost_last_disk(topic.topic_id, index, partition.isr, image.features)
+                return missing_leader(name, partition, restarted, is_last_disk_lost=is_lost)
             if set(partition.isr) != set(partition.replicas):
                 return "RINV-35", f"{name}: not every replica is in sync: {partition}"
             ends: dict[int, tuple[int, int]] = {}
