@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from kraftlog.runtime.raft.raft_gauges import raft_state
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.testing.world.history import CommandHistory
+from kraftlog.testing.world.node_machine import NodeMachine
 from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
 from kraftlog.testing.world.swarm import ClusterScenario, run
 
@@ -97,3 +101,37 @@ def test_commands_that_are_lost_repeated_or_out_of_order_are_noticed():
         with pytest.raises(InvariantViolationError) as raised:
             found.check()
         assert raised.value.identifier == expected
+
+
+def test_what_the_metrics_show_of_a_replica_is_what_its_core_is_after_every_turn():
+    """The gauges are computed anew only when something that they show may have changed."""
+    compared = Counter()
+
+    def compare(machine):
+        node = machine.node if isinstance(machine, NodeMachine) else None
+        if node is None or not hasattr(node, "metadata") or not node.metadata.replica.is_opened:
+            return
+        log = node.metadata.replica.log
+        now = raft_state(log.raft, 0)
+        shown = log.driver.metrics.state
+        # A new leader shows what it knew before until it knows what is committed; observers have a test of their own.
+        now = now._replace(high_watermark=max(now.high_watermark, shown.high_watermark))
+        assert shown._replace(observer_count=None) == now._replace(observer_count=None), machine.name
+        compared[shown.state] += 1
+
+    with Cluster(11) as cluster:
+        cluster.world.watchers.append(compare)
+        cluster.run_for(2_000)
+        cluster.remove_voter("controller-2")
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=60_000)
+        cluster.add_voter("controller-2")
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=60_000)
+        lost = cluster.controller
+        cluster.power_off(lost)
+        cluster.run_for(8_000)
+        cluster.start(lost)
+        cluster.isolate(cluster.controller)
+        cluster.run_for(8_000)
+        cluster.become_quiet()
+        cluster.recover()
+    assert {"leader", "follower", "observer", "candidate", "prospective"} <= compared.keys(), compared

@@ -52,7 +52,7 @@ from kraftlog.raft.voter_set import LogHistory, VoterSet
 from kraftlog.runtime.raft.codec.table import to_core_request, to_wire_response
 from kraftlog.runtime.raft.control_records import from_voters_record, to_control_message
 from kraftlog.runtime.raft.peer_connections import Peers
-from kraftlog.runtime.raft.raft_gauges import raft_state
+from kraftlog.runtime.raft.raft_gauges import RaftGauges
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.snapshot_file import Snapshot
@@ -170,6 +170,7 @@ class RaftDriver:
         if self.core.epoch > self._persisted.epoch:
             stored = self._persisted
             logger.warning("the log has records of epoch %d: %s is left out", self.core.epoch, stored)
+        self._gauges = RaftGauges(self.core)
         self.core.watch_roles(lambda _before, role: self.metrics.on_role(role.name))
         self._measure(host.monotonic_ns())
         self._peers = Peers(
@@ -510,7 +511,7 @@ class RaftDriver:
     def _measure(self, start_ns: int) -> None:
         """Tell the metrics what the replica is after it has worked since ``start_ns``."""
         end_ns = host.monotonic_ns()
-        self.metrics.on_turn(raft_state(self.core, end_ns // 1_000_000), start_ns, end_ns)
+        self.metrics.on_turn(self._gauges.state(end_ns // 1_000_000), start_ns, end_ns)
 
     # Election state
 

@@ -12,7 +12,46 @@ from kraftlog.raft.roles.role import Role
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.types import Uuid
 
-__all__ = ["raft_state"]
+__all__ = ["RaftGauges", "raft_state"]
+
+# How long the number of observers may be old.
+_OBSERVERS_MS = 1000
+
+
+class RaftGauges:
+    """``raft_state`` of one replica after each turn, computed anew when something that it shows may have changed.
+
+    Args:
+        core: The replica.
+    """
+
+    __slots__ = ("_core", "_facts", "_state", "_until_ms")
+
+    def __init__(self, core: RaftCore) -> None:
+        self._core = core
+        self._facts: tuple[object, ...] = ()
+        self._state = RaftState()
+        self._until_ms: float = 0
+
+    def state(self, now_ms: int) -> RaftState:
+        """What the replica is; observers of a leader are counted once a second."""
+        core = self._core
+        role, log = core.role, core.log
+        # A role is another object in each epoch, and with each vote.
+        facts = (
+            role,
+            core.high_watermark,
+            log.end_offset,
+            log.last_epoch,
+            core.voters,
+            core.voters_offset,
+            core.is_halted,
+        )
+        if facts != self._facts or now_ms >= self._until_ms:
+            self._facts = facts
+            self._state = raft_state(core, now_ms)
+            self._until_ms = now_ms + _OBSERVERS_MS if isinstance(role, Leader) else float("inf")
+        return self._state
 
 
 def raft_state(core: RaftCore, now_ms: int) -> RaftState:
@@ -26,7 +65,7 @@ def raft_state(core: RaftCore, now_ms: int) -> RaftState:
     leader_id, high_watermark, log = core.leader_id, core.high_watermark, core.log
     is_leader = isinstance(role, Leader)
     voted = core.config.local_key if is_leader or isinstance(role, Candidate) else role.voted_key
-    # By position: this is computed after each turn, and keywords of so many fields take twice as long.
+    # By position: keywords of so many fields take twice as long.
     return RaftState(
         _state_name(role, is_voter=core.is_voter),
         -1 if leader_id is None else leader_id,

@@ -158,7 +158,7 @@ class AnswerChecker:
             self._fail(connection, f"{request.what} took {took_ms:.0f} ms of {request.allowed_ms:.0f}")
 
     def after_turn(self, machine: Machine) -> None:
-        """Look for requests of a machine whose time is over.
+        """Look for requests of a machine whose time is over, every half second.
 
         Raises:
             InvariantViolationError: There is one.

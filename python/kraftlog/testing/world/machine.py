@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from asyncio import _set_running_loop
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftlog._kraftlog import FlushPool
 from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remove_disk
 from kraftlog.testing.world.machine_loop import MachineLoop
+from kraftlog.testing.world.stepped_executor import SteppedExecutor
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.network import ListeningSocket, SimulatedSocket
     from kraftlog.testing.world.world import Event, World
 
-__all__ = ["FLUSH_MS", "Machine", "SteppedExecutor"]
+__all__ = ["FLUSH_MS", "Machine"]
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ FLUSH_MS = (0.1, 2.0)
 # How long a callback takes. The clock goes on while it runs, so that bounds of turns are met.
 _CALLBACK_NS = 5_000
 _CLOCK_READ_NS = 200
+# A `finally` clause that waits has to be left once more for each time.
+_CLOSE_ATTEMPTS = 10
 # How often a loop with something to run lets others come first: between any two iterations, but seldom.
 _YIELD_SHARE = 0.125
 
@@ -158,7 +160,7 @@ class Machine:
     @property
     def is_running(self) -> bool:
         """Whether its process runs; it may be paused."""
-        return not self.loop.is_closed()
+        return not self.loop.has_ended
 
     def wake_up(self) -> None:
         """Its loop has something to run."""
@@ -171,7 +173,7 @@ class Machine:
 
     def _run_turn(self) -> None:
         self._turn = None
-        if not self._is_paused and not self.loop.is_closed():
+        if not self._is_paused and not self.loop.has_ended:
             self._enter(self._iterate)
 
     def _iterate(self) -> None:
@@ -179,7 +181,7 @@ class Machine:
         loop, chance = self.loop, self.world.rng.random
         while True:
             self._drift_ns += _CALLBACK_NS * loop.turn()
-            if loop.is_closed():
+            if loop.has_ended:
                 return
             loop.poll()
             if not loop.ready or chance() < _YIELD_SHARE:
@@ -190,7 +192,7 @@ class Machine:
 
         def run() -> None:
             work()
-            if not self.loop.is_closed():
+            if not self.loop.has_ended:
                 self.loop.poll()
                 if self.loop.ready and self.world.rng.random() >= _YIELD_SHARE:
                     self._iterate()
@@ -212,15 +214,20 @@ class Machine:
         if not self._is_at_once():
             sock.arrive(data)
             return
-        self._is_entered = True
-        sock.arrive(data)
-        self._is_entered = False
-        if self.loop.ready:
-            self._enter(self._iterate)
+        if sock.take(data):
+            self._enter(self._take_in, sock)
+
+    def _take_in(self, sock: SimulatedSocket) -> None:
+        loop = self.loop
+        self._drift_ns += _CALLBACK_NS * loop.read(sock)
+        if not loop.has_ended:
+            loop.poll()
+            if loop.ready and self.world.rng.random() >= _YIELD_SHARE:
+                self._iterate()
 
     def run_timer(self, loop: MachineLoop, timer: asyncio.TimerHandle) -> None:
         """The time of a timer has come; one of a process that ended, whose successor has another loop, is dropped."""
-        if loop is not self.loop or loop.is_closed() or timer.cancelled():
+        if loop is not self.loop or loop.has_ended or timer.cancelled():
             return
         if self._is_at_once():
             loop.ready.append(timer)
@@ -229,18 +236,17 @@ class Machine:
             self.wake_up()
             loop.ready.append(timer)
 
-    def _enter(self, work: Callable[[], object]) -> None:
+    def _enter(self, work: Callable[..., object], *arguments: object) -> None:
         """Run something on the loop, and see what it set going in native code."""
         loop, world = self.loop, self.world
         now_ns = self._clock_ns(world.now_ns)
         drift_ns = self._drift_ns - now_ns + self._entered_ns
-        drift_ns = max(drift_ns, 0)
-        self._drift_ns = drift_ns
+        self._drift_ns = drift_ns = max(drift_ns, 0)
         self._entered_ns = now_ns
         self._is_entered = True
         _set_running_loop(loop)
         try:
-            work()
+            work(*arguments)
         finally:
             _set_running_loop(None)
             self._is_entered = False
@@ -280,21 +286,19 @@ class Machine:
 
     def _bound(self, action: Callable[..., None], *arguments: Any) -> Callable[[], None]:
         """``action`` unless the process was stopped meanwhile; later if it is paused."""
-        incarnation = self._incarnation
+        return partial(self._run_bound, self._incarnation, action, arguments)
 
-        def run() -> None:
-            if incarnation != self._incarnation:
-                return
-            if self._is_paused:
-                self.world.after_ms(1, run)
-            else:
-                action(*arguments)
-
-        return run
+    def _run_bound(self, incarnation: int, action: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        if incarnation != self._incarnation:
+            return
+        if self._is_paused:
+            self.world.after_ms(1, partial(self._run_bound, incarnation, action, arguments))
+        else:
+            action(*arguments)
 
     def socket_changed(self, sock: Any) -> None:
         """A socket of this machine has something to read, or room to write."""
-        if not self.loop.is_closed():
+        if not self.loop.has_ended:
             self.loop.socket_changed(sock)
 
     def keep(self, task: asyncio.Task[Any]) -> None:
@@ -364,55 +368,22 @@ class Machine:
         """The world ends."""
         if self.is_running:
             self.stop()
+        relics, self._graveyard = self._graveyard, []
+        for relic in relics:
+            if isinstance(relic, asyncio.Task) and not relic.done():
+                _end(relic)
         remove_disk(self.disk_name)
 
 
-class SteppedExecutor(Executor):
-    """Threads as events: work begins a while after it was submitted, and ends within the event.
-
-    Args:
-        machine: Runs the work.
-        max_workers: With 1, in the order of submission.
-    """
-
-    def __init__(self, machine: Machine, max_workers: int) -> None:
-        self._machine = machine
-        self._is_in_order = max_workers == 1
-        self._waiting: deque[Callable[[], None]] = deque()
-        self._is_busy = False
-        self._is_shut_down = False
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run ``fn`` later."""
-        if self._is_shut_down:
-            msg = "cannot schedule new futures after shutdown"
-            raise RuntimeError(msg)
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            self._is_busy = False
-            if future.set_running_or_notify_cancel():
-                try:
-                    result = fn(*args, **kwargs)
-                except BaseException as error:  # noqa: BLE001  handed to the caller that waits
-                    future.set_exception(error)
-                else:
-                    future.set_result(result)
-            self._next()
-
-        self._waiting.append(run)
-        self._next()
-        return future
-
-    def _next(self) -> None:
-        if self._waiting and not (self._is_in_order and self._is_busy):
-            self._is_busy = True
-            self._machine.after_work(self._waiting.popleft())
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more; with ``wait``, what waits is run now."""
-        self._is_shut_down = True
-        if cancel_futures:
-            self._waiting.clear()
-        while wait and self._waiting:
-            self._waiting.popleft()()
+def _end(task: asyncio.Task[Any]) -> None:
+    """Run the ``finally`` clauses of a task whose loop is gone, here and not whenever it is collected."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was killed: there is nothing to warn of
+    coroutine: Any = task.get_coro()
+    for _ in range(_CLOSE_ATTEMPTS):
+        try:
+            coroutine.close()
+        except RuntimeError:  # it waits for something else in a `finally` clause
+            continue
+        except BaseException:  # noqa: BLE001  of a process that is dead
+            return
+        return

@@ -14,13 +14,15 @@ from functools import partial
 from typing import Any, Protocol
 
 from kraftlog.testing.world.network import FIRST_DESCRIPTOR, Network, SimulatedSocket, SocketOwner
+from kraftlog.testing.world.stepped_executor import SteppedExecutor
 from kraftlog.testing.world.stream import Stream
 
 __all__ = ["MachineLoop"]
 
 logger = logging.getLogger(__name__)
 
-_ReaderCallback = tuple[Callable[..., object], tuple[Any, ...]]
+# A callback, its arguments, and the context in which it was added.
+_ReaderCallback = tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]
 
 
 class Processor(SocketOwner, Protocol):
@@ -64,21 +66,25 @@ class _Handle(asyncio.Handle):
     __slots__ = ()
 
     def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: MachineLoop,
-        context: contextvars.Context | None,
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
     ) -> None:
         self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
+        self._callback: Any = callback
+        self._args: Any = args
         self._cancelled = False
-        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        """As asyncio's."""
+        self._cancelled = True
+        self._callback = self._args = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {'cancelled' if self._cancelled else self._callback}>"
 
 
 class _Timer(asyncio.TimerHandle):
+    """Likewise; its event is one of the world."""
+
     __slots__ = ("event",)
 
     event: Any
@@ -88,17 +94,24 @@ class _Timer(asyncio.TimerHandle):
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
-        loop: MachineLoop,
         context: contextvars.Context | None,
     ) -> None:
         self._context = contextvars.copy_context() if context is None else context
-        self._loop = loop
-        self._callback = callback
-        self._args = args
+        self._callback: Any = callback
+        self._args: Any = args
         self._cancelled = False
-        self._repr = self._source_traceback = None
         self._when = when
-        self._scheduled = True
+        self.event = None
+
+    def cancel(self) -> None:
+        """As asyncio's."""
+        self._cancelled = True
+        self._callback = self._args = None
+        if self.event is not None:
+            self.event.cancel()
+            self.event = None
+
+    __repr__ = _Handle.__repr__
 
 
 class MachineLoop(asyncio.AbstractEventLoop):
@@ -109,6 +122,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     Attributes:
         ready: What the next turn runs.
+        has_ended: Whether the machine stopped.
     """
 
     def __init__(self, machine: Processor) -> None:
@@ -122,7 +136,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self._polled = 0
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._task_factory: Any = None
-        self._is_closed = False
+        self.has_ended = False
         self.failures: list[dict[str, Any]] = []
 
     # What the machine drives
@@ -148,8 +162,8 @@ class MachineLoop(asyncio.AbstractEventLoop):
         """Make the readers of mailboxes ready that have something."""
         if self._polled:
             for descriptor, _ in self._poll.poll(0):
-                callback, arguments = self._readers[descriptor]
-                self.call_soon(callback, *arguments)
+                callback, arguments, context = self._readers[descriptor]
+                self.call_soon(callback, *arguments, context=context)
 
     def socket_changed(self, sock: Any) -> None:
         """Make the reader and the writer of a simulated socket ready, if there is something for them."""
@@ -162,16 +176,28 @@ class MachineLoop(asyncio.AbstractEventLoop):
     def _read_if_readable(self, sock: Any) -> None:
         found = self._readers.get(sock.fileno())
         if found is not None and sock.is_readable:
-            callback, arguments = found
-            callback(*arguments)
+            callback, arguments, context = found
+            context.run(callback, *arguments)
             if sock.is_readable:
                 self.socket_changed(sock)
 
     def _write_if_writable(self, sock: Any) -> None:
         found = self._writers.get(sock.fileno())
         if found is not None and sock.is_writable:
-            callback, arguments = found
-            callback(*arguments)
+            callback, arguments, context = found
+            context.run(callback, *arguments)
+
+    def read(self, sock: Any) -> int:
+        """Run the reader of a socket that has something, as a turn without anything else; returns how many it ran."""
+        if sock.fileno() not in self._readers:
+            return 0
+        try:
+            self._read_if_readable(sock)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001  as asyncio's
+            self.call_exception_handler({"message": "Exception in a callback", "exception": error})
+        return 1
 
     # asyncio
 
@@ -184,15 +210,15 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     def is_running(self) -> bool:
         """Until it is closed."""
-        return not self._is_closed
+        return not self.has_ended
 
     def is_closed(self) -> bool:
         """Whether the machine stopped."""
-        return self._is_closed
+        return self.has_ended
 
     def close(self) -> None:
         """Run nothing any more."""
-        self._is_closed = True
+        self.has_ended = True
         self.ready.clear()
         self._readers.clear()
         self._writers.clear()
@@ -205,8 +231,8 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         """As asyncio's."""
-        handle = _Handle(callback, args, self, context)
-        if not self._is_closed:
+        handle = _Handle(callback, args, context)
+        if not self.has_ended:
             if not self.ready:
                 self._machine.wake_up()
             self.ready.append(handle)
@@ -224,15 +250,10 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
-        handle = _Timer(when, callback, args, self, context)
-        if not self._is_closed:
+        handle = _Timer(when, callback, args, context)
+        if not self.has_ended:
             handle.event = self._machine.at_monotonic_s(when, partial(self._machine.run_timer, self, handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        event = getattr(handle, "event", None)
-        if event is not None:
-            event.cancel()
 
     def create_future(self) -> asyncio.Future[Any]:
         """As asyncio's."""
@@ -259,7 +280,11 @@ class MachineLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Future[Any]:
         """Run blocking work as one event, a while later."""
         chosen = self._machine.default_executor if executor is None else executor
-        return asyncio.wrap_future(chosen.submit(func, *args), loop=self)
+        if not isinstance(chosen, SteppedExecutor):
+            return asyncio.wrap_future(chosen.submit(func, *args), loop=self)
+        future: asyncio.Future[Any] = self.create_future()
+        chosen.run(future, func, args)
+        return future
 
     def set_default_executor(self, executor: Any) -> None:
         """Nothing: the machine has its own."""
@@ -276,7 +301,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self, fd: Any, callback: Callable[..., object], *args: Any
     ) -> None:
         """As asyncio's, for simulated sockets and for mailboxes of native code."""
-        self._readers[fd] = (callback, args)
+        self._readers[fd] = (callback, args, contextvars.copy_context())
         if fd < FIRST_DESCRIPTOR:
             self._poll.register(fd, select.POLLIN)
             self._polled += 1
@@ -296,7 +321,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self, fd: Any, callback: Callable[..., object], *args: Any
     ) -> None:
         """As asyncio's, for simulated sockets."""
-        self._writers[fd] = (callback, args)
+        self._writers[fd] = (callback, args, contextvars.copy_context())
         self.socket_changed(self._machine.network.sockets[fd])
 
     def remove_writer(self, fd: Any) -> bool:
@@ -313,7 +338,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
         future: asyncio.Future[SimulatedSocket] = self.create_future()
 
         def connected(result: SimulatedSocket | OSError) -> None:
-            if future.done() or self._is_closed:
+            if future.done() or self.has_ended:
                 if isinstance(result, SimulatedSocket):
                     result.close()
             elif isinstance(result, OSError):

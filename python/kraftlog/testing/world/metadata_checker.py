@@ -17,6 +17,34 @@ __all__ = ["MetadataChecker"]
 _CoreState: TypeAlias = tuple[int, bool, int, int]
 
 
+class _Life:
+    """What one process is looked at for, and what it showed last."""
+
+    __slots__ = (
+        "core",
+        "driver",
+        "epoch",
+        "high_watermark",
+        "image_offset",
+        "metadata",
+        "number",
+        "role",
+        "state",
+        "stored_epoch",
+    )
+
+    def __init__(self, number: int, metadata: Any, core: Any, driver: Any) -> None:
+        self.number = number
+        self.metadata, self.core, self.driver = metadata, core, driver
+        # A role is another object in each epoch.
+        self.role: Any = None
+        self.epoch = self.stored_epoch = -1
+        self.high_watermark: int | None = None
+        self.state: _CoreState | None = None
+        # The image itself changes in place.
+        self.image_offset: int | None = None
+
+
 class MetadataChecker:
     """Looks at the consensus core and the image of a node after each turn of its loop.
 
@@ -32,11 +60,8 @@ class MetadataChecker:
         self._story = story
         self._leaders: dict[int, int] = {}
         self._epochs: dict[tuple[int, int], int] = {}
-        self._cores: dict[int, tuple[int, _CoreState, Any]] = {}
-        # Start count of the process, its metadata, the core and the driver.
-        self._parts: dict[int, tuple[int, Any, Any, Any]] = {}
+        self._lives: dict[int, _Life] = {}
         self._known: dict[int, tuple[int, int]] = {}
-        self._image_offsets: dict[int, tuple[int, int]] = {}
         self._epoch_at: dict[int, int] = {}
         self._states: dict[tuple[Any, int, int], Any] = {}
         self._latest: dict[tuple[int, Any, int], Any] = {}
@@ -51,36 +76,31 @@ class MetadataChecker:
         Raises:
             InvariantViolationError: A rule is broken.
         """
-        node_id, life = machine.node_id, machine.start_count
-        parts = self._parts.get(node_id)
-        if parts is None or parts[0] != life:
-            parts = _parts_of(machine)
-            if parts is None:
+        life = self._lives.get(machine.node_id)
+        if life is None or life.number != machine.start_count:
+            life = _life_of(machine)
+            if life is None:
                 return
-            self._parts[node_id] = parts
-        _, metadata, core, driver = parts
-        role = core.role
-        high_watermark = core.high_watermark
-        last = self._cores.get(node_id)
-        # A role is another object in each epoch.
+            self._lives[machine.node_id] = life
+        core = life.core
+        role, high_watermark, stored_epoch = core.role, core.high_watermark, life.driver.stored_epoch
         if (
-            last is None
-            or last[0] != life
-            or last[2] is not role
-            or last[1][0] != role.epoch
-            or last[1][2] != (-1 if high_watermark is None else high_watermark)
-            or last[1][3] != driver.stored_epoch
+            role is not life.role
+            or role.epoch != life.epoch
+            or high_watermark != life.high_watermark
+            or stored_epoch != life.stored_epoch
         ):
-            state = (core.epoch, core.is_leader, -1 if high_watermark is None else high_watermark, driver.stored_epoch)
-            before = last[1] if last is not None and last[0] == life else None
-            self._cores[node_id] = (life, state, role)
+            life.role, life.epoch = role, role.epoch
+            life.high_watermark, life.stored_epoch = high_watermark, stored_epoch
+            state = (core.epoch, core.is_leader, -1 if high_watermark is None else high_watermark, stored_epoch)
+            before = life.state
             if state != before:
+                life.state = state
                 self._check_core(machine, core, before, state)
-        image = metadata.image
-        known = self._image_offsets.get(node_id)
-        if known is None or known[0] != life or known[1] != image.offset:
-            self._check_image(machine, image)
-            self._image_offsets[node_id] = (life, image.offset)
+        image = life.metadata.image
+        if image.offset != life.image_offset:
+            self._check_image(machine, life, image)
+            life.image_offset = image.offset
 
     def newest_state(self, topic_id: Any, index: int) -> Any:
         """A partition's metadata of the highest partition epoch that any node has had; None for an unknown one."""
@@ -139,10 +159,9 @@ class MetadataChecker:
             self._known[machine.node_id] = (machine.start_count, high_watermark)
         self._high_watermark = max(self._high_watermark, high_watermark)
 
-    def _check_image(self, machine: NodeMachine, image: Any) -> None:
-        life, offset = self._image_offsets.get(machine.node_id, (-1, -1))
-        if life == machine.start_count and image.offset < offset:
-            self._fail("INV-08", f"{machine.name}: the image fell from offset {offset} to {image.offset}")
+    def _check_image(self, machine: NodeMachine, life: _Life, image: Any) -> None:
+        if life.image_offset is not None and image.offset < life.image_offset:
+            self._fail("INV-08", f"{machine.name}: the image fell from offset {life.image_offset} to {image.offset}")
         self.looked["INV-08"] += 1
         if self._epoch_at.setdefault(image.offset, image.epoch) != image.epoch:
             reason = f"{machine.name}: offset {image.offset} has epoch {image.epoch}, elsewhere"
@@ -205,12 +224,12 @@ class MetadataChecker:
         raise InvariantViolationError(identifier, reason, self._story.last(40))
 
 
-def _parts_of(machine: NodeMachine) -> tuple[int, Any, Any, Any] | None:
-    """What is looked at of a process; None before it has a consensus core."""
+def _life_of(machine: NodeMachine) -> _Life | None:
+    """The process that runs; None before it has a consensus core."""
     node = machine.node
     if node is None or not hasattr(node, "metadata") or not node.metadata.replica.is_opened:
         return None
     replica = node.metadata.replica
     if not hasattr(replica, "log") or not hasattr(replica.log, "raft"):
         return None
-    return machine.start_count, node.metadata, replica.raft, replica.log.driver
+    return _Life(machine.start_count, node.metadata, replica.raft, replica.log.driver)

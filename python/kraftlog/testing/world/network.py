@@ -203,15 +203,20 @@ class SimulatedSocket:
 
     def arrive(self, data: bytes) -> None:
         """Bytes are here; empty bytes are the end of the stream."""
+        if self.take(data):
+            self.machine.socket_changed(self)
+
+    def take(self, data: bytes) -> bool:
+        """As ``arrive``, but its machine is told by nobody; returns whether there is something to read."""
         if self.is_closed or self._error is not None:
-            return
+            return False
         if data:
             self._received += data
             if self.network.byte_watcher is not None:
                 self.network.byte_watcher.arrived(self, data)
         else:
             self._is_ended = True
-        self.machine.socket_changed(self)
+        return True
 
     def arrival_ns(self, earliest_ns: int) -> int:
         """When bytes sent now arrive: not before those sent earlier."""

@@ -43,17 +43,15 @@ class Inhabitant(Protocol):
 class Event:
     """Something that happens at a moment of the world, unless it is cancelled before."""
 
-    __slots__ = ("action", "at_ns", "is_cancelled", "number")
+    __slots__ = ("action",)
 
-    def __init__(self, at_ns: int, number: int, action: Callable[[], None]) -> None:
-        self.at_ns = at_ns
-        self.number = number
-        self.action = action
-        self.is_cancelled = False
+    def __init__(self, action: Callable[[], None]) -> None:
+        # None once it has happened or was cancelled: a timer and its event, which know each other, are free then.
+        self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
         """Let it not happen."""
-        self.is_cancelled = True
+        self.action = None
 
 
 class World:
@@ -103,7 +101,7 @@ class World:
         """Let something happen at ``at_ns``, or now if that is past."""
         self._next_number = number = self._next_number + 1
         at_ns = max(at_ns, self.now_ns)
-        event = Event(at_ns, number, action)
+        event = Event(action)
         # A tuple of numbers first: comparing them runs no Python, hence no collection, which could push too.
         heapq.heappush(self._events, (at_ns, number, event))
         return event
@@ -160,15 +158,17 @@ class World:
         """Let the next event happen; False when there is none."""
         events = self._events
         while events:
-            event = heapq.heappop(events)[2]
-            if event.is_cancelled:
+            at_ns, _, event = heapq.heappop(events)
+            action = event.action
+            if action is None:
                 continue
-            self.now_ns = event.at_ns
+            event.action = None
+            self.now_ns = at_ns
             self.event_count += 1
             if self.event_count % _EVENTS_PER_COLLECTION == 0:
                 is_full = self.event_count % (_EVENTS_PER_COLLECTION * _COLLECTIONS_PER_FULL) == 0
                 gc.collect(2 if is_full else 1)
-            event.action()
+            action()
             return True
         return False
 

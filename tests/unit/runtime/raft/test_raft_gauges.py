@@ -7,7 +7,7 @@ import pytest
 from kraftlog.raft.control_records import VotersChange
 from kraftlog.raft.effects import InstallSnapshot, SendRequest, TruncateLog
 from kraftlog.raft.messages import FetchedBatch, FetchRequest, FetchResponse, FetchSnapshotResponse, RemoveVoterRequest
-from kraftlog.runtime.raft.raft_gauges import raft_state
+from kraftlog.runtime.raft.raft_gauges import RaftGauges, raft_state
 from kraftlog.types import ElectionState, Epoch, EpochEndOffset, NodeId, Offset, SnapshotId, Uuid
 from raft_fixture import core_of, endpoints, fetch, follower_of, key, leader_of, replica_in, requests_of, voter_set
 
@@ -163,3 +163,16 @@ def test_observer_that_stopped_fetching_is_counted_no_more_after_five_minutes():
     assert raft_state(core, 299_999).observer_count == 2
     assert raft_state(core, 301_000).observer_count == 1
     assert raft_state(core, 402_000).observer_count == 0
+
+
+def test_gauges_count_observers_once_a_second_and_show_all_else_at_once():
+    core = leader_of(1)
+    fetch(core, 8, 4)
+    gauges = RaftGauges(core)
+    assert gauges.state(0).observer_count == 1
+    fetch(core, 9, 4, now_ms=100)
+    assert gauges.state(999).observer_count == 1
+    assert gauges.state(1000).observer_count == 2
+    core.resign(1001)
+    assert gauges.state(1001) == raft_state(core, 1001)
+    assert gauges.state(1001).observer_count is None
