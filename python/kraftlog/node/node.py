@@ -60,6 +60,7 @@ from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.replica_manager import ReplicaManager
 from kraftlog.runtime.share.share_admin import ShareAdmin
 from kraftlog.runtime.share.share_service import ShareService
+from kraftlog.runtime.steady_clock import SteadyClock
 from kraftlog.runtime.tasks import NodeTasks
 from kraftlog.storage.log_dir import LogDir
 from kraftlog.storage.meta_properties import ensure_directory_id
@@ -122,6 +123,7 @@ class Node:
     share_admin: ShareAdmin
     log_cleaner: LogCleaner
     fetch_sessions: FetchSessionCache
+    _coordinators_clock: SteadyClock
 
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
@@ -383,13 +385,14 @@ class Node:
 
     async def _start_broker(self) -> None:
         config = self.config
+        self._coordinators_clock = SteadyClock(self.now_ms, host.monotonic_ns)
         self.producer_ids = ProducerIds(config.node_id, self.controllers, lambda: self.metadata.image)
         self.topic_creation = TopicCreation(
             topic_creation_settings(self.config), self.controllers, self.metadata, self.replicas
         )
         self.groups = group_coordinator(
             group_coordinator_settings(self.config),
-            now_ms=self.now_ms,
+            now_ms=self._coordinators_clock.now_ms,
             metadata=self.metadata,
             partitions=self.partitions,
             topics=self.topic_creation,
@@ -450,7 +453,7 @@ class Node:
         self._transaction_services = transaction_services(
             self.config,
             metrics=self.metrics,
-            now_ms=self.now_ms,
+            now_ms=self._coordinators_clock.now_ms,
             metadata=self.metadata,
             partitions=self.partitions,
             groups=self.groups,
@@ -467,7 +470,7 @@ class Node:
     def _make_shares(self) -> None:
         self.shares, self.share_admin = share_groups(
             self.config,
-            now_ms=self.now_ms,
+            now_ms=self._coordinators_clock.now_ms,
             metadata=self.metadata,
             partitions=self.partitions,
             topics=self.topic_creation,

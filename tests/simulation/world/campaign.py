@@ -19,9 +19,10 @@ from collections import Counter
 from pathlib import Path
 from random import SystemRandom
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from workloads import records, transactions
+from world.group_workload import groups
+from world.workloads import records, transactions
 
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
@@ -30,6 +31,7 @@ from kraftlog.testing.world.swarm import ClusterScenario, Outcome, draw, run, sh
 WORKLOADS = {
     "records": (records, Cluster),
     "transactions": (transactions, Cluster),
+    "groups": (groups, Cluster),
     "commands": (commands, QuorumCluster),
 }
 

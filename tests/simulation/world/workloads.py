@@ -24,7 +24,7 @@ async def records_every(cluster, pause_s):
     """The same; producers wait so long between an acknowledgement and the next record."""
     history, offsets = RecordHistory(), OffsetHistory()
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
-    tasks = [asyncio.ensure_future(_produce(cluster, servers, history, name, pause_s)) for name in ("first", "second")]
+    tasks = [asyncio.ensure_future(produce(cluster, servers, history, name, pause_s)) for name in ("first", "second")]
     tasks.append(asyncio.ensure_future(_consume(cluster, servers, history, offsets)))
     try:
         await asyncio.gather(*tasks)
@@ -34,7 +34,7 @@ async def records_every(cluster, pause_s):
     await _check(cluster, servers, history)
 
 
-async def _produce(cluster, servers, history, name, pause_s):
+async def produce(cluster, servers, history, name, pause_s):
     settings = {"delivery.timeout.ms": "3600000", "request.timeout.ms": "5000", "linger.ms": "0"}
     async with AsyncProducer({**servers, **settings}) as producer:
         number = 0
@@ -47,7 +47,7 @@ async def _produce(cluster, servers, history, name, pause_s):
     assert number, "nothing was produced"
 
 
-def _record(record):
+def record_of(record):
     name, _, number = record.value.decode().partition(" ")
     return name, int(number)
 
@@ -60,7 +60,7 @@ async def _consume(cluster, servers, history, offsets):
             with suppress(KraftlogError):
                 found = await consumer.poll_records(0.5)
                 for record in found:
-                    history.read(TOPIC, record.partition, record.offset, *_record(record))
+                    history.read(TOPIC, record.partition, record.offset, *record_of(record))
                 if found:
                     await _commit(consumer, offsets, found)
 
@@ -93,7 +93,7 @@ async def _read_all(servers, **settings):
 
 async def _check(cluster, servers, history):
     for name, read in (await _read_all(servers)).items():
-        history.check_complete(TOPIC, name.partition, [(record.offset, *_record(record)) for record in read])
+        history.check_complete(TOPIC, name.partition, [(record.offset, *record_of(record)) for record in read])
     cluster.tell("client", f"{history.acked_count} records were acknowledged, all of them are there")
 
 

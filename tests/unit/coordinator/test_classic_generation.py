@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from classic_fixture import ClassicShard, two_classic_members
+from classic_fixture import SUBSCRIPTION, ClassicShard, protocols, two_classic_members
 from kraftlog.errors import ErrorCode
 
 
@@ -49,6 +49,30 @@ def test_followers_wait_for_the_commit_of_the_assignment() -> None:
     h.shard.on_appended(append.append_id, 0)
     h.run()
     assert [h.answers[token].assignment for token in ("sa", "sb", "sc")] == [b"A", b"B", b""]
+    assert h.state == "Stable"
+
+
+@pytest.mark.spec("CGRP-37")
+@pytest.mark.parametrize("error_code", [ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE])
+def test_the_assignment_of_a_generation_is_stored_while_that_of_the_one_before_still_is(error_code: int) -> None:
+    """The leader's assignment was left out: all members waited for it until their rebalance timeout."""
+    h, a, b = two_classic_members()
+    h.join("a3", a)
+    h.join("b3", b)
+    h.held = []
+    assert h.sync("sa3", a, 3, {a: b"old"}) is None
+    h.join("b4", b, protocols=protocols(("range", SUBSCRIPTION + b"changed"))["protocols"])
+    h.join("a4", a)
+    assert h.answers["sa3"].error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert h.sync("sb4", b, 4) is None
+    assert h.sync("sa4", a, 4, {a: b"A", b: b"B"}) is None
+    before, now = h.held
+    h.shard.on_appended(before.append_id, error_code)
+    h.run()
+    assert h.state == "CompletingRebalance"
+    h.shard.on_appended(now.append_id, 0)
+    h.run()
+    assert [h.answers[token].assignment for token in ("sa4", "sb4")] == [b"A", b"B"]
     assert h.state == "Stable"
 
 

@@ -340,6 +340,8 @@ class Membership:
                 return self._arm_join(group)
             group.leader_id = joined
         group.generation_id += 1
+        # What is still being stored is of the generation before: it must not stand for the assignment of this one.
+        group.sync_append_id = None
         if not group.members:
             group.protocol_name = None
             group.leader_id = None
@@ -405,9 +407,9 @@ class Membership:
         generation_id = group.generation_id
 
         def then(error_code: int) -> None:
-            group.sync_append_id = None
             if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
                 return
+            group.sync_append_id = None
             if error_code:
                 self._answer_syncs(group, error_code, now_ms)
                 self._prepare_rebalance(group, now_ms)

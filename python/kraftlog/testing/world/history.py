@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
-__all__ = ["CommandHistory", "OffsetHistory", "RecordHistory", "TransactionHistory"]
+__all__ = ["CommandHistory", "GroupHistory", "OffsetHistory", "RecordHistory", "TransactionHistory"]
 
 
 class RecordHistory:
@@ -24,6 +24,10 @@ class RecordHistory:
     def acked_count(self) -> int:
         """Records that were acknowledged."""
         return len(self._acked)
+
+    def acked_offsets(self, topic: Hashable, partition: int) -> list[int]:
+        """Where the records of a partition are that were acknowledged, in their order."""
+        return sorted(place[2] for place in self._acked if place[:2] == (topic, partition))
 
     def sent(self, producer: Hashable, number: int) -> None:
         """A producer is about to send a record."""
@@ -113,6 +117,49 @@ class OffsetHistory:
         known = self._committed.get((group, topic, partition), -1)
         if offset < known:
             reason = f"group {group}: the offset of {topic}-{partition} went back from {known} to {offset}"
+            raise InvariantViolationError("offsets", reason)
+
+
+class GroupHistory:
+    """What the members of one group processed: a committed offset leaves nothing behind it that nobody processed.
+
+    Members come and go, so that records may be processed twice, and offsets may go back.
+    """
+
+    def __init__(self) -> None:
+        self._processed: dict[tuple[Hashable, int], set[int]] = {}
+        self._committed: dict[tuple[Hashable, int], int] = {}
+
+    @property
+    def processed_count(self) -> int:
+        """Records that some member processed."""
+        return sum(map(len, self._processed.values()))
+
+    def processed(self, topic: Hashable, partition: int, offset: int) -> None:
+        """A member has processed a record."""
+        self._processed.setdefault((topic, partition), set()).add(offset)
+
+    def committed(self, topic: Hashable, partition: int, offset: int) -> None:
+        """A member was told that its offset is committed, or one was fetched."""
+        place = (topic, partition)
+        self._committed[place] = max(offset, self._committed.get(place, -1))
+
+    def check(self, topic: Hashable, partition: int, offsets: Iterable[int]) -> None:
+        """Check the highest offset that was committed.
+
+        Args:
+            topic: Of the partition.
+            partition: Its index.
+            offsets: Of its records.
+
+        Raises:
+            InvariantViolationError: A record below it was processed by no member.
+        """
+        end = self._committed.get((topic, partition), -1)
+        processed = self._processed.get((topic, partition), set())
+        skipped = [offset for offset in offsets if offset < end and offset not in processed]
+        if skipped:
+            reason = f"{topic}-{partition}: {end} was committed, no member processed the records at {skipped[:10]}"
             raise InvariantViolationError("offsets", reason)
 
 
