@@ -108,7 +108,6 @@ class AsyncConsumer(GroupCalls, OffsetCalls):
                 connections,
                 driver.any_node,
                 retry_backoff_s=self._config["retry.backoff.ms"] / 1000,
-                is_read_committed=self._core.options.is_read_committed,
             )
             self._group = GroupSubscription(
                 self._config, self._core, driver, group, self._handed, self._metrics.on_rebalanced

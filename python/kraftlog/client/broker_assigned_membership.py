@@ -48,6 +48,7 @@ class BrokerAssignedMembership(GroupMembership):
         # Of the topics in it and of those whose partitions this member reads.
         self._names: dict[bytes, str] = {}
         self._sent: tuple[object, ...] = ()
+        self._is_answered = False
 
     @property
     def has_joined(self) -> bool:
@@ -84,7 +85,9 @@ class BrokerAssignedMembership(GroupMembership):
         is_joining = self.generation == JOINING_EPOCH
         selection = self.selection
         said = (self.topics, self._regex, self.owned)
-        is_new = is_joining or said != self._sent
+        # An answer that is lost may have brought an assignment, which the coordinator repeats only to a full request.
+        is_full = is_joining or not self._is_answered
+        is_new = is_full or said != self._sent
         partitions = [
             ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=numbers)
             for topic_id, numbers in self._owned_by_id().items()
@@ -96,18 +99,19 @@ class BrokerAssignedMembership(GroupMembership):
                 "patterns; give a compiled pattern, which the client matches"
             )
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, text)
+        self._is_answered = False
         answer = await self._group.ask(
             ConsumerGroupHeartbeatRequest(
                 group_id=self._group.group_id,
                 member_id=self.member_id,
                 member_epoch=self.generation,
                 instance_id=self._instance_id,
-                rack_id=self._config["client.rack"] or None if is_joining else None,
-                rebalance_timeout_ms=self._config["max.poll.interval.ms"] if is_joining else -1,
+                rack_id=self._config["client.rack"] or None if is_full else None,
+                rebalance_timeout_ms=self._config["max.poll.interval.ms"] if is_full else -1,
                 subscribed_topic_names=self.topics if is_new else None,
                 # None: as before; empty: no pattern. librdkafka's mock cluster demands it beside the names.
                 subscribed_topic_regex=(self._regex or "") if is_new and has_regex else None,
-                server_assignor=self._config["group.remote.assignor"] if is_joining else None,
+                server_assignor=self._config["group.remote.assignor"] if is_full else None,
                 topic_partitions=partitions if is_new else None,
             )
         )
@@ -115,7 +119,7 @@ class BrokerAssignedMembership(GroupMembership):
             raise_for(answer.error_code, f"subscribe(pattern={selection.pattern!r}): {answer.error_message}")
         reason = "" if answer.error_message is None else f": {answer.error_message}"
         raise_for(answer.error_code, f"heartbeat of group {self._group.group_id}, for {selection}{reason}")
-        self._sent = said
+        self._sent, self._is_answered = said, True
         self._settle_doubt()
         self.member_id = answer.member_id or self.member_id
         self.generation = answer.member_epoch

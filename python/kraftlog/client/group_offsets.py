@@ -31,7 +31,6 @@ class GroupOffsets(Coordinator):
         connections: To the cluster.
         any_node: Gives a node to ask for the coordinator.
         retry_backoff_s: Seconds between attempts.
-        is_read_committed: Whether offsets of open transactions are waited for.
     """
 
     def __init__(
@@ -41,11 +40,9 @@ class GroupOffsets(Coordinator):
         any_node: Callable[[], Awaitable[Node]],
         *,
         retry_backoff_s: float,
-        is_read_committed: bool,
     ) -> None:
         super().__init__(group_id, GROUP, connections, any_node, retry_backoff_s=retry_backoff_s)
         self.group_id = group_id
-        self._is_read_committed = is_read_committed
 
     async def commit(
         self,
@@ -92,15 +89,20 @@ class GroupOffsets(Coordinator):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is committed; partitions without an offset are left out.
 
+        A partition whose offset is part of an open transaction has none until that has ended, whatever the isolation
+        level: a member that began at the offset before would process again what the transaction has processed.
+
         Raises:
-            KafkaError: The first error of the group or of a partition.
+            KafkaError: The first error of the group or of a partition; UNSTABLE_OFFSET_COMMIT may pass.
+
+        Source: ``CommitRequestManager.OffsetFetchRequestState`` of Kafka 4.3.1; KIP-447.
         """
         topics: dict[str, list[int]] = {}
         for name in partitions:
             topics.setdefault(name.topic, []).append(name.partition)
         connection = await self._connections.connect(await self.coordinator())
         version = min(connection.common_version(OFFSET_FETCH_KEY) or 0, LAST_VERSION_WITH_NAMES)
-        is_stable = self._is_read_committed and version >= FIRST_VERSION_WITH_STABLE
+        is_stable = version >= FIRST_VERSION_WITH_STABLE
         if version >= FIRST_VERSION_WITH_GROUPS:
             group = OffsetFetchRequest.OffsetFetchRequestGroup(
                 group_id=self.group_id,

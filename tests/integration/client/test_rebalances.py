@@ -12,8 +12,10 @@ import pytest
 import kraftlog
 from kraftlog.client.broker_assigned_membership import BrokerAssignedMembership
 from kraftlog.client.classic_membership import ClassicMembership
+from kraftlog.client.group_offsets import GroupOffsets
 from kraftlog.errors import CommitFailedError, ErrorCode, KafkaError
 from kraftlog.types import TopicPartition
+from kraftlog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 pytestmark = pytest.mark.timeout(120)
 SESSION_MS = 1_000
@@ -161,6 +163,35 @@ def test_a_coordinator_that_moves_while_the_application_works_does_not_keep_part
                 worker.poll_records(0.05)
         finally:
             reader.stop()
+
+
+def test_an_assignment_that_came_with_a_lost_answer_is_asked_for_again(monkeypatch, broker):
+    """The coordinator says it once, and again only to a request that says everything (NGRP-16)."""
+    topic = group_id = "lost-answers"
+    fill(broker, topic)
+    ask, lost = GroupOffsets.ask, []
+
+    async def ask_in_vain(self, message, *arguments):
+        answer = await ask(self, message, *arguments)
+        is_told = isinstance(message, ConsumerGroupHeartbeatRequest) and answer.assignment is not None
+        if is_told and message.member_epoch > 0 and message.member_id not in lost:
+            lost.append(message.member_id)
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "the connection ended")
+        return answer
+
+    monkeypatch.setattr(GroupOffsets, "ask", ask_in_vain)
+    with consumer(broker, group_id, "consumer") as worker, consumer(broker, group_id, "consumer") as other:
+        worker.subscribe([topic])
+        assert worker.poll_records(60)
+        reader = Reader(other, topic)
+        try:
+            deadline = time.monotonic() + 30
+            while not len(other.assignment) == len(worker.assignment) == 1:
+                assert time.monotonic() < deadline, (worker.assignment, other.assignment)
+                worker.poll_records(0.05)
+        finally:
+            reader.stop()
+    assert len(lost) == 2
 
 
 def partitions(topic):

@@ -22,6 +22,7 @@ from random import SystemRandom
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from world.group_workload import groups
+from world.pipeline_workload import pipelines
 from world.workloads import records, transactions
 
 from kraftlog.testing.world.cluster import Cluster
@@ -32,6 +33,7 @@ WORKLOADS = {
     "records": (records, Cluster),
     "transactions": (transactions, Cluster),
     "groups": (groups, Cluster),
+    "pipelines": (pipelines, Cluster),
     "commands": (commands, QuorumCluster),
 }
 

@@ -77,22 +77,22 @@ async def _commit(consumer, offsets, found):
             offsets.fetched("readers", TOPIC, name.partition, known.offset)
 
 
-async def _read_all(servers, **settings):
-    """Every record of the topic, by partition, up to the ends at the beginning."""
+async def read_all(servers, *, topic=TOPIC, **settings):
+    """Every record of a topic, by partition, up to the ends at the beginning."""
     async with AsyncConsumer({**servers, "auto.offset.reset": "earliest", **settings}) as consumer:
-        names = await consumer.partitions_for(TOPIC)
+        names = await consumer.partitions_for(topic)
         consumer.assign(names)
         ends = await consumer.end_offsets(names)
         found = {name: [] for name in names}
         for name, end in ends.items():
             while (await consumer.position(name)).offset < end:
                 for record in await consumer.poll_records(1.0):
-                    found[TopicPartition(TOPIC, record.partition)].append(record)
+                    found[TopicPartition(topic, record.partition)].append(record)
     return found
 
 
 async def _check(cluster, servers, history):
-    for name, read in (await _read_all(servers)).items():
+    for name, read in (await read_all(servers)).items():
         history.check_complete(TOPIC, name.partition, [(record.offset, *record_of(record)) for record in read])
     cluster.tell("client", f"{history.acked_count} records were acknowledged, all of them are there")
 
@@ -143,14 +143,14 @@ async def _transact(producer, history, number):
 
 async def _seen_when_none_is_open(servers):
     """The transaction of each committed record; None while a transaction is open."""
-    everything = await _read_all(servers)
+    everything = await read_all(servers)
     ends = {name: found[-1].offset for name, found in everything.items() if found}
     async with AsyncConsumer({**servers, "isolation.level": "read_committed"}) as stable:
         stable_ends = await stable.end_offsets(list(ends))
     if any(stable_ends[name] <= end for name, end in ends.items()):
         return None
     # Not before: a transaction that ends between the two would be missing, though none is open behind them.
-    committed = await _read_all(servers, **{"isolation.level": "read_committed"})
+    committed = await read_all(servers, **{"isolation.level": "read_committed"})
     if any(name not in committed for name in ends):
         return None
     return [int(record.value) for found in committed.values() for record in found]
