@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from world.group_workload import groups
 from world.pipeline_workload import pipelines
+from world.share_workload import shares
 from world.workloads import records, transactions
 
 from kraftlog.testing.world.cluster import Cluster
@@ -34,6 +35,7 @@ WORKLOADS = {
     "transactions": (transactions, Cluster),
     "groups": (groups, Cluster),
     "pipelines": (pipelines, Cluster),
+    "shares": (shares, Cluster),
     "commands": (commands, QuorumCluster),
 }
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kraftlog.testing import InvariantViolationError
-from kraftlog.testing.world.history import GroupHistory
+from kraftlog.testing.world.history import GroupHistory, ShareHistory
 from kraftlog.testing.world.swarm import ClusterScenario, run
 
 from .group_workload import groups
+from .pipeline_workload import pipelines
+from .share_workload import shares
 
 FAULTS = """
 at 6000 kill node=leader2 for_ms=500
@@ -47,6 +49,20 @@ def test_a_group_skips_nothing_and_catches_up(seed, drawn):
     assert "none was skipped" in story
 
 
+@pytest.mark.parametrize(
+    ("workload", "end"),
+    [(pipelines, "have their results, each exactly once"), (shares, "none again after its acceptance was stored")],
+)
+def test_transactions_and_share_groups_keep_what_they_promise(workload, end):
+    settings = SETTINGS + "".join(
+        f"set {name}.replication.factor=3\nset {name}.min.isr=2\nset {name}.num.partitions=3\n"
+        for name in ("transaction.state.log", "share.coordinator.state.topic")
+    )
+    outcome = run(ClusterScenario.parse(f"world seed=3 controllers=3 brokers=3{settings}{FAULTS}"), workload)
+    assert outcome.error is None, outcome.error
+    assert end in "\n".join(outcome.story)
+
+
 def test_a_session_outlives_a_wall_clock_that_is_set_forward_and_back():
     """Seed 6: a member died while the clock was a day ahead; once it was set back, nobody missed it for a day."""
     text = """
@@ -74,3 +90,17 @@ def test_a_skipped_record_is_noticed():
         history.check("records", 0, [0, 1, 2, 3])
     assert raised.value.identifier == "offsets"
     assert "[2]" in str(raised.value)
+
+
+def test_a_record_of_a_share_group_that_comes_back_or_never_comes_is_noticed():
+    history = ShareHistory()
+    history.delivered(0, 5, 1)
+    assert history.missing({(0, 5), (0, 6)}, 10) == {(0, 5), (0, 6)}
+    history.accepting(0, 5)
+    history.delivered(0, 5, 2)  # nobody heard that the acceptance is stored
+    history.accepted(0, 5)
+    history.delivered(0, 6, 9)
+    assert history.missing({(0, 5), (0, 6)}, 10) == set()
+    with pytest.raises(InvariantViolationError) as raised:
+        history.delivered(0, 5, 3)
+    assert raised.value.identifier == "share state"

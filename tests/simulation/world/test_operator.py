@@ -49,6 +49,27 @@ def test_features_are_upgraded_and_a_voter_is_changed_under_load():
     assert len(voters) == 3
 
 
+def test_partitions_are_moved_and_led_by_their_first_replica_under_load():
+    with Cluster(3, brokers=4, properties=SETTINGS) as cluster:
+        task = cluster.begin(records_every(cluster, 0.1))
+        cluster.run_for(2_000)
+        ((_, _, before),) = [found for found in cluster.assignments() if found[0] == "records"]
+        (unused,) = {4, 5, 6, 7} - set(before)
+        cluster.move_partition("records", 0, (unused, before[0]))
+        cluster.run_for(500)
+        cluster.power_off(f"broker-{before[0]}")
+        cluster.run_for(1_000)
+        cluster.start(f"broker-{before[0]}")
+        cluster.run_until(lambda: ("records", 0, (unused, before[0])) in cluster.assignments(), within_ms=30_000)
+        cluster.elect_preferred("records", 0)
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=30_000)
+        assert cluster.leader_of("records", 0) == f"broker-{unused}"
+        cluster.become_quiet()
+        cluster.recover()
+        cluster.run_until(task.done, within_ms=120_000)
+        task.result()
+
+
 def test_commands_of_a_quorum_are_linearizable_under_faults():
     text = """
     world seed=3 controllers=3 brokers=0

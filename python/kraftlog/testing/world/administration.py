@@ -1,4 +1,4 @@
-"""What an operator changes in a running cluster: the voters of the metadata quorum and the levels of features."""
+"""What an operator changes in a running cluster: voters, levels of features, and where partitions are."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from kraftlog.errors import ErrorCode, KraftlogError
 from kraftlog.testing.world.node_machine import CONTROLLER_PORT
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
+from kraftlog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
-from kraftlog.wire.messages.update_features import UpdateFeaturesRequest
+from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from kraftlog.testing.world.node_machine import NodeMachine
     from kraftlog.wire.struct import Message
@@ -23,13 +28,18 @@ __all__ = ["Administration"]
 _TIMEOUT_MS: Final = 3_000
 _RETRY_S: Final = 0.5
 _UPGRADE: Final = 1
+_PREFERRED: Final = 0
 # Anything else may be gone a moment later: no active controller, a replica that lags, another change under way.
 _FINAL_CODES: Final = frozenset(
     {
         ErrorCode.NONE,
         ErrorCode.DUPLICATE_VOTER,
+        ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.FEATURE_UPDATE_FAILED,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNSUPPORTED_VERSION,
         ErrorCode.VOTER_NOT_FOUND,
     }
@@ -73,6 +83,21 @@ class Administration:
         )
         return await self._decided(request)
 
+    async def move(self, topic: str, partition: int, replicas: Sequence[int]) -> str:
+        """Begin to move a partition to other replicas; returns as ``update_feature``, once that is committed."""
+        wanted = AlterPartitionReassignmentsRequest.ReassignablePartition(
+            partition_index=partition, replicas=tuple(replicas)
+        )
+        moved = AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=(wanted,))
+        return await self._decided(AlterPartitionReassignmentsRequest(timeout_ms=_TIMEOUT_MS, topics=(moved,)))
+
+    async def elect_preferred(self, topic: str, partition: int) -> str:
+        """Have the preferred replica lead; returns as ``update_feature``, ELECTION_NOT_NEEDED if it does."""
+        asked = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=(partition,))
+        return await self._decided(
+            ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=(asked,), timeout_ms=_TIMEOUT_MS)
+        )
+
     async def _decided(self, request: Message) -> str:
         async with self._lock:
             number = 0
@@ -104,7 +129,16 @@ class Administration:
         finally:
             if connection is not None:
                 connection.close()
-        code: int = response.error_code
-        if code or not isinstance(request, UpdateFeaturesRequest):
-            return code
-        return max((result.error_code for result in response.results), default=int(ErrorCode.NONE))
+        codes: list[int] = [response.error_code, *_codes_within(response)]
+        return max(codes, key=bool)
+
+
+def _codes_within(response: Any) -> list[int]:
+    """The error codes of the parts of a response."""
+    if isinstance(response, UpdateFeaturesResponse):
+        return [result.error_code for result in response.results]
+    if isinstance(response, AlterPartitionReassignmentsResponse):
+        return [partition.error_code for topic in response.responses for partition in topic.partitions]
+    if isinstance(response, ElectLeadersResponse):
+        return [result.error_code for topic in response.replica_election_results for result in topic.partition_result]
+    return []

@@ -74,6 +74,7 @@ class Cluster:
         self.seed = seed
         self.world = World(seed)
         self.story = Story(self.world)
+        self.levels = dict(levels or {})
         shape = ClusterShape(controllers=controllers, brokers=brokers, properties=properties, levels=levels)
         try:
             self.nodes = {machine.name: machine for machine in self._make_machines(shape)}
@@ -225,6 +226,18 @@ class Cluster:
         ]
         return max(leaders)[1] if leaders else None
 
+    def assignments(self) -> list[tuple[str, int, tuple[int, ...]]]:
+        """Topic, index and replicas of every partition, sorted, as the active controller knows them."""
+        controller = self.controller
+        node = None if controller is None else self.nodes[controller].node
+        if node is None:
+            return []
+        return sorted(
+            (topic.name, index, tuple(partition.replicas))
+            for topic in node.metadata.image.topics
+            for index, partition in topic.partitions.items()
+        )
+
     def led_by(self, name: str) -> list[tuple[str, int]]:
         """The partitions of topics that a broker leads."""
         node = self.nodes[name].node
@@ -269,6 +282,20 @@ class Cluster:
     def add_voter(self, name: str) -> None:
         """Begin to make a controller a voter again."""
         self._change(f"{name} is a voter", lambda operator: operator.add_voter(self.nodes[name]))
+
+    def move_partition(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Begin to move a partition to the brokers with these ids, the preferred leader first."""
+        where = ", ".join(map(str, replicas))
+        self._change(
+            f"{topic}-{partition} is on {where}", lambda operator: operator.move(topic, partition, tuple(replicas))
+        )
+
+    def elect_preferred(self, topic: str, partition: int) -> None:
+        """Begin to have the preferred replica of a partition lead."""
+        self._change(
+            f"the first replica of {topic}-{partition} leads",
+            lambda operator: operator.elect_preferred(topic, partition),
+        )
 
     @property
     def is_changing(self) -> bool:

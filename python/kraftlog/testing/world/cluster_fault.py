@@ -21,6 +21,8 @@ _MOST_INDEX = 60
 _LEAST_VOTERS = 3
 _UPGRADED = (METADATA_VERSION, KRAFT_VERSION, "transaction.version", ELIGIBLE_LEADER_REPLICAS_VERSION)
 _MOST_CHANGES = 4
+# A partition is moved to so many replicas at least, if it had as many.
+_LEAST_REPLICAS = 2
 
 
 class _Target:
@@ -44,6 +46,11 @@ class _Target:
         """Another machine, a client among them."""
         others = sorted(other for other in self.cluster.world.machines if other != name)
         return others[which % len(others)]
+
+    def partition(self, which: int) -> tuple[str, int, tuple[int, ...]] | None:
+        """Topic, index and replicas of a partition by a number that counts those that the active controller knows."""
+        known = self.cluster.assignments()
+        return known[which % len(known)] if known else None
 
     def later(self, after_ms: int, action: Callable[[], None]) -> None:
         """Take a fault back, unless faults are over by then, when everything has been taken back."""
@@ -215,6 +222,25 @@ def _upgrade(target: _Target, *, feature: str) -> bool:
     return True
 
 
+def _move(target: _Target, *, partition: int, to: int, fewer: int) -> bool:
+    found = target.partition(partition)
+    if found is None:
+        return False
+    topic, index, replicas = found
+    brokers = sorted(machine.node_id for machine in target.cluster.nodes.values() if "broker" in machine.roles)
+    count = max(min(_LEAST_REPLICAS, len(replicas)), len(replicas) - fewer)
+    target.cluster.move_partition(topic, index, [brokers[(to + each) % len(brokers)] for each in range(count)])
+    return True
+
+
+def _elect(target: _Target, *, partition: int) -> bool:
+    found = target.partition(partition)
+    if found is None:
+        return False
+    target.cluster.elect_preferred(*found[:2])
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """How a fault is drawn, and how it happens."""
@@ -284,6 +310,15 @@ FAULTS: dict[str, _Kind] = {
 # What an operator does while faults happen.
 CHANGES: dict[str, _Kind] = {
     "change_voters": _Kind(lambda rng: {"node": rng.randrange(_MOST_INDEX), "for_ms": _ms(rng)}, _change_voters),
+    "elect": _Kind(lambda rng: {"partition": rng.randrange(_MOST_INDEX)}, _elect),
+    "move": _Kind(
+        lambda rng: {
+            "partition": rng.randrange(_MOST_INDEX),
+            "to": rng.randrange(_MOST_INDEX),
+            "fewer": rng.choice((0, 0, 1)),
+        },
+        _move,
+    ),
     "upgrade": _Kind(lambda rng: {"feature": rng.choice(_UPGRADED)}, _upgrade),
 }
 

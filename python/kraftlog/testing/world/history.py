@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
-__all__ = ["CommandHistory", "GroupHistory", "OffsetHistory", "RecordHistory", "TransactionHistory"]
+__all__ = ["CommandHistory", "GroupHistory", "OffsetHistory", "RecordHistory", "ShareHistory", "TransactionHistory"]
 
 
 class RecordHistory:
@@ -161,6 +161,50 @@ class GroupHistory:
         if skipped:
             reason = f"{topic}-{partition}: {end} was committed, no member processed the records at {skipped[:10]}"
             raise InvariantViolationError("offsets", reason)
+
+
+class ShareHistory:
+    """What the members of a share group got: a record that was accepted is not delivered again (KIP-932)."""
+
+    def __init__(self) -> None:
+        self._deliveries: dict[tuple[int, int], int] = {}
+        self._accepting: set[tuple[int, int]] = set()
+        self._accepted: set[tuple[int, int]] = set()
+
+    def accepting(self, partition: int, offset: int) -> None:
+        """A member is about to accept a record; it may be so though the member hears nothing of it."""
+        self._accepting.add((partition, offset))
+
+    def delivered(self, partition: int, offset: int, delivery_count: int) -> None:
+        """A member got a record.
+
+        Raises:
+            InvariantViolationError: A member was told before that its acceptance of the record is stored.
+        """
+        place = (partition, offset)
+        if place in self._accepted:
+            reason = f"the record at {offset} of partition {partition} was accepted, and is delivered once more"
+            raise InvariantViolationError("share state", reason)
+        self._deliveries[place] = max(delivery_count, self._deliveries.get(place, 0))
+
+    def accepted(self, partition: int, offset: int) -> None:
+        """A member was told that its acceptance of a record is stored."""
+        self._accepted.add((partition, offset))
+
+    def missing(self, places: Iterable[tuple[int, int]], most_deliveries: int) -> set[tuple[int, int]]:
+        """The records that nobody tried to accept, less those that were delivered as often as they may be.
+
+        A delivery that no member saw counts, too: one that came close to the limit may be archived.
+
+        Args:
+            places: Partition and offset of each record.
+            most_deliveries: The limit of the group.
+        """
+        return {
+            place
+            for place in places
+            if place not in self._accepting and self._deliveries.get(place, 0) < most_deliveries - 2
+        }
 
 
 class TransactionHistory:

@@ -228,7 +228,7 @@ class PartitionChecker:
         self.looked["RINV-08"] += 1
         if image.partition_epoch == partition.replica.partition_epoch:
             self.looked["RINV-09"] += 1
-            if len(image.isr) < partition.replica.min_insync_replicas:
+            if len(image.isr) < min(partition.replica.min_insync_replicas, len(image.replicas)):
                 reason = f"{name}: the high watermark rose to {high_watermark} with the in-sync replicas {image.isr}"
                 self._fail("RINV-09", reason)
         for member in image.isr:

@@ -187,6 +187,9 @@ def draw(seed: int) -> ClusterScenario:
         # Clocks jump by a day, the default: a producer that is forgotten may write twice.
         "producer.id.expiration.ms": 2_000_000_000,
         "replica.lag.time.max.ms": rng.choice((2000, 5000, 20_000)),
+        "share.coordinator.state.topic.min.isr": max(1, replication - 1),
+        "share.coordinator.state.topic.num.partitions": 3,
+        "share.coordinator.state.topic.replication.factor": replication,
         "transaction.state.log.min.isr": max(1, replication - 1),
         "transaction.state.log.num.partitions": rng.choice((1, 3)),
         "transaction.state.log.replication.factor": replication,
