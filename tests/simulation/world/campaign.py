@@ -111,12 +111,6 @@ def shared_campaign(first: int, cpu_minutes: float) -> int:
     return sum(found["failed"] for found in totals.values())
 
 
-def _ignore_ended_coroutines(unraisable) -> None:
-    """What machines ran when the world ended is collected with it: its `finally` clauses have nowhere to wait."""
-    if "ignored GeneratorExit" not in str(unraisable.exc_value):
-        sys.__unraisablehook__(unraisable)
-
-
 def main() -> int:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -129,7 +123,6 @@ def main() -> int:
     parser.add_argument("--workload", choices=WORKLOADS, default="records")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)
-    sys.unraisablehook = _ignore_ended_coroutines
     if arguments.first is not None:
         return int(shared_campaign(arguments.first, arguments.cpu_minutes) > 0)
     workload, cluster_type = WORKLOADS[arguments.workload]

@@ -15,7 +15,6 @@ import logging
 import os
 import pstats
 import statistics
-import sys
 import time
 
 from kraftlog.client.async_consumer import AsyncConsumer
@@ -84,7 +83,6 @@ def main() -> None:
     parser.add_argument("--profile", help="write a cProfile of the last seed to this file")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)
-    sys.unraisablehook = lambda _: None
     first, _, end = arguments.seeds.partition(":")
     rates = [
         measure(seed, arguments.clients, arguments.seconds, arguments.profile) for seed in range(int(first), int(end))

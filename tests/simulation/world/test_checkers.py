@@ -300,15 +300,26 @@ def test_the_last_replica_in_sync_with_a_new_disk_need_not_lead():
     assert missing_leader("t-0", last, {1, 2, 3}, is_last_disk_lost=False)[0] == "RINV-34"
 
 
-def test_a_last_disk_is_lost_only_at_level_0_and_if_it_is_newer_than_what_was_committed():
+@pytest.mark.parametrize(
+    ("level", "sets", "is_lost"),
+    [
+        (0, {"isr": (2,)}, True),
+        (0, {"isr": (2, 3)}, False),
+        (0, {"isr": ()}, False),
+        (0, {"isr": (1,)}, False),  # its disk is older
+        (1, {"isr": (2,)}, False),
+        (1, {"isr": (), "last_known_elr": (2,)}, True),
+        (1, {"isr": (), "elr": (3,), "last_known_elr": (2,)}, False),
+        (1, {"isr": (3,), "last_known_elr": (2,)}, False),
+        (1, {"isr": (), "last_known_elr": (1,)}, False),
+    ],
+)
+def test_a_last_disk_is_lost_if_it_is_newer_than_what_was_committed(level, sets, is_lost):
     leader = machine_of(1, partition_of(1, 1, high_watermark=5, log_end=5))
+    leader.disk_since_ms = 9.0
     replaced = SimpleNamespace(node_id=2, disk_since_ms=11.0)
     metadata = SimpleNamespace(newest_state=lambda *_: None, last_in_sync=lambda *_: ())
     checker = PartitionChecker({1: leader, 2: replaced}, metadata, story())
     checker.after_turn(leader)  # at 10 ms
-    assert checker.has_lost_last_disk(TOPIC_ID, 0, (2,), {})
-    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (2,), {ELIGIBLE_LEADER_REPLICAS_VERSION: 1})
-    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (2, 3), {})
-    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (), {})
-    replaced.disk_since_ms = 9.0
-    assert not checker.has_lost_last_disk(TOPIC_ID, 0, (2,), {})
+    partition = PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, **sets)
+    assert checker.has_lost_last_disk(TOPIC_ID, 0, partition, {ELIGIBLE_LEADER_REPLICAS_VERSION: level}) == is_lost

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftlog.errors import PoisonedLogError
@@ -196,24 +196,28 @@ class PartitionChecker:
         image = self._metadata.newest_state(*key)
         if image is None or machine.node is None or machine.node_id not in image.isr:
             return
-        if self.has_lost_last_disk(*key, image.isr, machine.node.metadata.image.features):
+        if self.has_lost_last_disk(*key, image, machine.node.metadata.image.features):
             self._fail(NO_CLEAN_LEADER, f"{name}: the disk of the last replica in sync was replaced: {image}")
 
-    def has_lost_last_disk(self, topic_id: Any, index: int, isr: Collection[int], features: Mapping[str, int]) -> bool:
-        """Whether the only replica in sync has a disk that is newer than what was committed, and rightly stays in sync.
+    def has_lost_last_disk(self, topic_id: Any, index: int, partition: Any, features: Mapping[str, int]) -> bool:
+        """Whether the last replica in sync has a disk that is newer than what was committed.
 
-        Without eligible leader replicas (level 0) the last one stays whatever becomes of its disk.
+        Without eligible leader replicas (level 0) the last one stays in sync whatever becomes of its disk. With them
+        (level 1) it leaves both sets and is the last known leader; if enough replicas were in sync by then, which one
+        is with ``min.insync.replicas=1``, no other is eligible.
 
         Args:
             topic_id: Of the partition's topic.
             index: Of the partition.
-            isr: Its in-sync replicas.
+            partition: Its metadata.
             features: Levels by feature.
         """
-        if len(isr) != 1 or features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+        last = partition.isr
+        if features.get(ELIGIBLE_LEADER_REPLICAS_VERSION):
+            last = () if partition.isr or partition.elr else partition.last_known_elr
+        if len(last) != 1:
             return False
-        (last,) = isr
-        machine = self._nodes.get(last)
+        machine = self._nodes.get(last[0])
         return machine is not None and machine.disk_since_ms > self._raised_ms.get((topic_id, index), 0.0)
 
     def _check_raised(self, partition: Any, key: _Key, name: str, high_watermark: int, leader_epoch: int) -> None:

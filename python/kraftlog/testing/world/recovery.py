@@ -14,7 +14,7 @@ __all__ = ["NO_CLEAN_LEADER", "LastDiskLost", "missing_leader", "missing_recover
 NO_CLEAN_LEADER = "no clean leader"
 """Broken by no rule: a partition waits for an unclean election, which only an operator can ask for."""
 
-LastDiskLost: TypeAlias = Callable[[Any, int, Collection[int], Mapping[str, int]], bool]
+LastDiskLost: TypeAlias = Callable[[Any, int, Any, Mapping[str, int]], bool]
 """See :meth:`PartitionChecker.has_lost_last_disk`."""
 
 
@@ -44,9 +44,9 @@ def missing_leader(
     committed records: two disks and the power of all, for example. Then neither kraftlog nor Apache Kafka elects a
     leader without an operator. If a replica never ended, something else emptied the sets, and the rule is broken.
 
-    At level 0 of eligible leader replicas, the last replica stays in sync whatever becomes of its disk. If its broker
-    is unfenced before the directory on the new disk is assigned, neither event elects it: both judge it by the
-    directory that it had before.
+    The last replica in sync may lose its disk. If its broker is unfenced before the directory on the new disk is
+    assigned, neither event elects it, in sync (level 0 of eligible leader replicas) or as the last known leader: both
+    judge it by the directory that it had before.
 
     Args:
         name: Of the partition.
@@ -85,7 +85,7 @@ def _missing_partitions(
         for index, partition in topic.partitions.items():
             name = f"{topic.name}-{index}"
             if not partition.has_leader:
-                is_lost = has_lost_last_disk(topic.topic_id, index, partition.isr, image.features)
+                is_lost = has_lost_last_disk(topic.topic_id, index, partition, image.features)
                 return missing_leader(name, partition, restarted, is_last_disk_lost=is_lost)
             if set(partition.isr) != set(partition.replicas):
                 return "RINV-35", f"{name}: not every replica is in sync: {partition}"
