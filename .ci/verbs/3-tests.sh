@@ -103,7 +103,7 @@ put_back_chance() {
     (cd tests && PYTHONPATH=../python:. "$py" -m put_back.chance "$@")
 }
 
-#: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload transactions | commands]: in virtual time
+#: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload NAME]: in virtual time; NAME is one of campaign.py
 world() {
     setup
     PYTHONPATH=python "$py" tests/simulation/world/campaign.py "$@"

@@ -1,4 +1,4 @@
-"""Bugs of the coordinators: transactions and groups."""
+"""Bugs of the coordinators, transactions and groups, and of the clients of groups."""
 
 from __future__ import annotations
 
@@ -197,5 +197,33 @@ COORDINATOR_BUGS = (
         "        self._drive()\n        appended =",
         "        appended =",
         "unit/runtime/coordinator/test_shard_runner.py",
+    ),
+    Bug(
+        "an assignment is left out while the one before is stored",
+        "coordinator.group.membership",
+        "        group.sync_append_id = None\n        if not group.members:\n",
+        "        if not group.members:\n",
+        "unit/coordinator/test_classic_generation.py",
+    ),
+    Bug(
+        "sessions follow a wall clock that is set",
+        "runtime.steady_clock",
+        "        most_ns = passed_ns // _SLEW\n",
+        "        most_ns = 10**30\n",
+        "unit/runtime/test_steady_clock.py",
+    ),
+    Bug(
+        "a member begins at an offset that an open transaction is about to change (KIP-447)",
+        "client.group_offsets",
+        "        is_stable = version >= FIRST_VERSION_WITH_STABLE\n",
+        "        is_stable = False\n",
+        "integration/client/test_transactions.py",
+    ),
+    Bug(
+        "a heartbeat after a lost answer does not say everything",
+        "client.broker_assigned_membership",
+        "        is_full = is_joining or not self._is_answered\n",
+        "        is_full = is_joining\n",
+        "integration/client/test_rebalances.py::test_an_assignment_that_came_with_a_lost_answer_is_asked_for_again",
     ),
 )

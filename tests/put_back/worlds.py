@@ -64,7 +64,6 @@ def _cluster(seed: int, workload: str) -> Run:
     from kraftlog.testing.world.swarm import draw, run
 
     logging.disable(logging.CRITICAL)
-    sys.unraisablehook = lambda _: None
     clients, cluster_type = campaign.WORKLOADS[workload]
     try:
         outcome = run(draw(seed), clients, cluster_type=cluster_type)
@@ -81,6 +80,21 @@ def records(seed: int) -> Run:
 def transactions(seed: int) -> Run:
     """Whole nodes; clients commit and abort transactions."""
     return _cluster(seed, "transactions")
+
+
+def consumers(seed: int) -> Run:
+    """Whole nodes; members of a group come and go."""
+    return _cluster(seed, "groups")
+
+
+def pipelines(seed: int) -> Run:
+    """Whole nodes; workers of a group read and write in transactions."""
+    return _cluster(seed, "pipelines")
+
+
+def shares(seed: int) -> Run:
+    """Whole nodes; members of a share group come and go."""
+    return _cluster(seed, "shares")
 
 
 def commands(seed: int) -> Run:
@@ -186,6 +200,9 @@ WORLDS: dict[str, Runner] = {
     "commands": commands,
     "transactions": transactions,
     "records": records,
+    "consumers": consumers,
+    "pipelines": pipelines,
+    "shares": shares,
 }
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -195,8 +212,12 @@ ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("runtime.raft.", ("commands", "records")),
     ("storage.", ("disk", "files", "commands", "records")),
     ("coordinator.transaction.", ("coordinator", "transactions")),
-    ("coordinator.group.", ("members", "groups")),
+    ("coordinator.group.", ("members", "groups", "consumers")),
+    ("coordinator.share.", ("groups", "shares")),
     ("coordinator.", ("groups", "records", "transactions")),
+    ("client.", ("consumers", "pipelines")),
+    ("runtime.share.", ("shares",)),
+    ("runtime.steady_clock", ("consumers",)),
     ("runtime.coordinator.", ("transactions", "records")),
     ("controller.", ("controller", "replication", "records")),
     ("partition.replica_fetcher", ("fetcher", "replication", "followers")),

@@ -178,7 +178,8 @@ impl FetchSession {
         }
     }
 
-    /// Add a partition, or change what is wanted of it. False if it was there.
+    /// Add a partition, or change what is wanted of it. False if it was there. What was told under another leader epoch
+    /// the client may have dropped: it is told again, even if it is no news.
     pub(crate) fn upsert(
         &self,
         set: &mut FetchSet,
@@ -189,6 +190,9 @@ impl FetchSession {
         if let Some(&place) = set.by_key.get(key) {
             let known = set.places.get_mut(place as usize).and_then(Option::as_mut);
             if let Some(known) = known.filter(|known| Arc::ptr_eq(&known.partition, partition)) {
+                if known.wanted.current_leader_epoch != wanted.current_leader_epoch {
+                    (known.told_high_watermark, known.told_log_start_offset) = (-1, -1);
+                }
                 known.wanted = wanted;
                 set.mark(place);
                 return false;

@@ -47,7 +47,12 @@ class SessionPartition:
         return (self.topic or self.topic_id, self.index)
 
     def update(self, wanted: SessionPartition) -> None:
-        """Take over what a later request says of this partition."""
+        """Take over what a later request says of this partition.
+
+        What was told under another leader epoch the client may have dropped: it is told again, even if it is no news.
+        """
+        if wanted.current_leader_epoch != self.current_leader_epoch:
+            self.told_high_watermark = self.told_log_start_offset = -1
         self.max_bytes = wanted.max_bytes
         self.fetch_offset = wanted.fetch_offset
         self.current_leader_epoch = wanted.current_leader_epoch

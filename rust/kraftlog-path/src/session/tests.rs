@@ -51,6 +51,25 @@ fn append(fixture: &Fixture) {
 }
 
 #[test]
+fn what_was_told_is_told_again_under_another_leader_epoch() {
+    let fixtures = fixtures(1);
+    let session = session_of(&fixtures);
+    let mut set = session.lock();
+    let told = |set: &mut FetchSet| {
+        let entry = set.entry_mut(0).unwrap();
+        (entry.told_high_watermark, entry.told_log_start_offset)
+    };
+    let entry = set.entry_mut(0).unwrap();
+    (entry.told_high_watermark, entry.told_log_start_offset) = (21, 3);
+    let later = FetchPartition { fetch_offset: 21, ..wanted(0) };
+    assert!(!session.upsert(&mut set, &fixtures[0].partition, later.clone()));
+    assert_eq!(told(&mut set), (21, 3));
+    let renewed = FetchPartition { current_leader_epoch: 4, ..later };
+    assert!(!session.upsert(&mut set, &fixtures[0].partition, renewed));
+    assert_eq!(told(&mut set), (-1, -1));
+}
+
+#[test]
 fn a_request_looks_at_what_moved_and_not_at_its_partitions() {
     let fixtures = fixtures(1000);
     let session = session_of(&fixtures);

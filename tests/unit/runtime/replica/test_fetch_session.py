@@ -70,6 +70,17 @@ def test_update_replaces_everything_that_the_client_said_of_a_partition():
     assert (known.last_fetched_epoch, known.log_start_offset) == (3, 2)
 
 
+def test_what_was_told_is_told_again_under_another_leader_epoch():
+    """A follower drops what comes under an earlier epoch: its high watermark stayed behind until the next record."""
+    session = create(cache(), 1)
+    (known,) = session
+    known.told_high_watermark, known.told_log_start_offset = 21, 3
+    session.update([partition(offset=21)], [])
+    assert (known.told_high_watermark, known.told_log_start_offset) == (21, 3)
+    session.update([SessionPartition("t", Uuid.ZERO, 0, 1000, 21, 4, -1, -1)], [])
+    assert (known.told_high_watermark, known.told_log_start_offset) == (-1, -1)
+
+
 def test_moved_partitions_are_served_last():
     session = create(cache(), 3)
     session.move_to_end(("t", 0))
