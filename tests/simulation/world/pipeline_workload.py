@@ -83,7 +83,7 @@ async def _worker(shared, name):
             await producer.init_transactions()
             while not shared.is_drained and (cluster.is_quiet or loop.time() < until_s):
                 await _transact(shared, consumer, producer)
-        # One that dies leaves its membership, and perhaps a transaction, to whoever misses it.
+        # One that dies leaves its membership, and perhaps a transaction, until somebody misses it.
         with suppress(KraftlogError):
             await producer.close(timeout_s=2)
         await consumer.close(timeout_s=5, leave_group=rng.choice((None, False)))

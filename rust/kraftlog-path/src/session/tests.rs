@@ -62,7 +62,7 @@ fn what_was_told_is_told_again_under_another_leader_epoch() {
     let entry = set.entry_mut(0).unwrap();
     (entry.told_high_watermark, entry.told_log_start_offset) = (21, 3);
     let later = FetchPartition { fetch_offset: 21, ..wanted(0) };
-    assert!(!session.upsert(&mut set, &fixtures[0].partition, later.clone()));
+    assert!(!session.upsert(&mut set, &fixtures[0].partition, later));
     assert_eq!(told(&mut set), (21, 3));
     let renewed = FetchPartition { current_leader_epoch: 4, ..later };
     assert!(!session.upsert(&mut set, &fixtures[0].partition, renewed));
