@@ -1,7 +1,8 @@
 //! Records of one partition in a Fetch response, as a consumer reads them.
 //!
 //! Kafka's `CompletedFetch` in columns: batches before the fetch offset are left out, markers and aborted transactions
-//! too, and the position moves over all of them. No field of a header decides before the checksum of its batch is right.
+//! too, and the position moves over all of them. A batch that does not follow the one before is an error, where Kafka's
+//! consumer leaves its records out. No field of a header decides before the checksum of its batch is right.
 use crate::batch::{next_batch, BatchView};
 use crate::columns::{BatchCursor, Column, ColumnOptions, ColumnsDecoder, Progress};
 use crate::{Error, Result};
@@ -38,6 +39,8 @@ pub struct FetchedRecords {
     wanted_columns: usize,
     fetch_offset: i64,
     next_offset: i64,
+    /// Behind the last batch that was left.
+    batch_end: i64,
     last_epoch: i32,
     /// By falling first offset, so that the next one is at the end.
     aborted: Option<Vec<Aborted>>,
@@ -94,6 +97,7 @@ impl FetchedRecords {
             wanted_columns,
             fetch_offset,
             next_offset: fetch_offset,
+            batch_end: i64::MIN,
             last_epoch: -1,
             aborted: None,
             aborted_producers: HashSet::new(),
@@ -117,6 +121,7 @@ impl FetchedRecords {
             aborted
         });
         self.aborted_producers.clear();
+        self.batch_end = i64::MIN;
         self.failure = None;
     }
 
@@ -183,6 +188,7 @@ impl FetchedRecords {
                     if self.check_crc {
                         batch.check()?;
                     }
+                    self.check_order(&batch)?;
                     self.last_epoch = batch.partition_leader_epoch();
                     if self.is_left_out(&batch)? {
                         self.leave(&batch);
@@ -216,6 +222,16 @@ impl FetchedRecords {
         }
     }
 
+    /// Batches ascend. A write that went to the wrong place of a segment leaves whole ones of other offsets there: their
+    /// rows would be given twice, and what they lie upon would be missing without an error.
+    fn check_order(&self, batch: &BatchView<'_>) -> Result<()> {
+        if batch.base_offset() >= self.batch_end {
+            return Ok(());
+        }
+        let last = self.batch_end - 1;
+        Err(batch.corrupt(format!("a batch of an earlier offset follows one that ends at offset {last}")))
+    }
+
     /// Makes room for the rows of all bytes from the position on, before the first of them, if they are like those of the
     /// batch there, whose checksum is right.
     fn expect(&mut self, data: &Buffer) {
@@ -227,7 +243,8 @@ impl FetchedRecords {
 
     fn leave(&mut self, batch: &BatchView<'_>) {
         self.position += batch.bytes().len();
-        self.next_offset = self.next_offset.max(batch.last_offset().saturating_add(1));
+        self.batch_end = batch.last_offset().saturating_add(1);
+        self.next_offset = self.next_offset.max(self.batch_end);
     }
 
     /// Whole batches have to bring the position forward: an answer without any would be asked for again and again.

@@ -84,7 +84,7 @@ async def _worker(shared, name):
             while not shared.is_drained and (cluster.is_quiet or loop.time() < until_s):
                 await _transact(shared, consumer, producer)
         # One that dies leaves its membership, and perhaps a transaction, until somebody misses it.
-        with suppress(KraftlogError):
+        with suppress(KraftlogError, TimeoutError):
             await producer.close(timeout_s=2)
         await consumer.close(timeout_s=5, leave_group=rng.choice((None, False)))
 

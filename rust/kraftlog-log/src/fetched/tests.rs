@@ -107,6 +107,29 @@ fn rows_before_a_bad_batch_come_first_and_the_position_stays_on_it() {
     }
 }
 
+/// The rows of a write that went to the wrong place were given a second time.
+#[test]
+fn a_batch_that_lies_behind_a_later_one_is_an_error() {
+    let data = [plain(0, 0, &["a", "b"]), plain(2, 0, &["c"]), plain(0, 0, &["a", "b"]), plain(3, 0, &["d"])];
+    for rows_max in [1, 9] {
+        let mut records = FetchedRecords::new(Buffer::from_vec(data.concat()), 0, None, options(rows_max));
+        let mut found = Vec::new();
+        let error = loop {
+            match records.next_rows() {
+                Ok(rows) => found.extend(values(&rows.unwrap())),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert_eq!(found, ["a", "b", "c"]);
+        assert!(error.contains("follows one that ends at offset 2"), "{error}");
+        assert_eq!(records.next_offset(), 3);
+    }
+    // The first batch may begin before the fetch offset, and an answer may follow another one.
+    let mut records = FetchedRecords::new(Buffer::from_vec(data.concat()), 1, None, options(9));
+    records.restart(Buffer::from_vec(plain(0, 0, &["a", "b"])), 1, None);
+    assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["b"]);
+}
+
 /// Such a row was given: a batch whose base offset is behind the fetch offset is not filtered.
 #[test]
 fn a_record_that_claims_an_offset_before_its_batch_is_an_error() {
