@@ -49,6 +49,13 @@ class _Run:
         self.is_drained = False
         self.assigned = {}
 
+    def is_settled(self, names, committed):
+        """Whether each partition has one member; checks what was committed."""
+        for name, offset in committed.items():
+            self.group.committed(TOPIC, name.partition, offset)
+            self.group.check(TOPIC, name.partition, self.records.acked_offsets(TOPIC, name.partition))
+        return Counter(name for assigned in self.assigned.values() for name in assigned) == Counter(names)
+
 
 async def groups(cluster):
     """One producer and three members; the protocol, how they commit and how long they stay are drawn."""
@@ -60,7 +67,7 @@ async def groups(cluster):
         cluster.begin(_member(shared, f"member-{number}"), client=f"member-{number}") for number in range(MEMBERS)
     ]
     await produce(cluster, servers, shared.records, "only", shared.pause_s)
-    await _drained(shared, members)
+    await drained(servers, GROUP, members, shared.is_settled)
     shared.is_drained = True
     while not all(member.done() for member in members):  # noqa: ASYNC110  they run on other machines
         await asyncio.sleep(0.1)
@@ -103,11 +110,17 @@ async def _work(shared, consumer, uncommitted):
             uncommitted.clear()
 
 
-async def _drained(shared, members):
-    """Return when the group has committed every end, and each partition has one member."""
-    settings = {"bootstrap.servers": shared.settings["bootstrap.servers"], "group.id": GROUP}
+async def drained(servers, group, members, is_settled):
+    """Return when the group has committed every end and ``is_settled(names, committed)`` says so, too.
+
+    Args:
+        servers: Settings of a client of the cluster.
+        group: Its id.
+        members: Tasks, none of which ends before.
+        is_settled: Called with the partitions and their committed offsets; raises what it finds.
+    """
     what = "nothing is known"
-    async with AsyncConsumer({**settings, "enable.auto.commit": "false"}) as observer:
+    async with AsyncConsumer({**servers, "group.id": group, "enable.auto.commit": "false"}) as observer:
         names = await observer.partitions_for(TOPIC)
         observer.assign(names)
         loop = asyncio.get_running_loop()
@@ -119,12 +132,8 @@ async def _drained(shared, members):
             with suppress(KraftlogError):
                 ends = await observer.end_offsets(names)
                 committed = {name: known.offset for name, known in (await observer.committed(names)).items()}
-                what = f"ends {ends}, committed {committed}, assigned {shared.assigned}"
-                for name, offset in committed.items():
-                    shared.group.committed(TOPIC, name.partition, offset)
-                    shared.group.check(TOPIC, name.partition, shared.records.acked_offsets(TOPIC, name.partition))
-                owned = Counter(name for assigned in shared.assigned.values() for name in assigned)
-                if all(committed.get(name, 0) == end for name, end in ends.items()) and owned == Counter(names):
+                what = f"ends {ends}, committed {committed}"
+                if is_settled(names, committed) and all(committed.get(name, 0) == end for name, end in ends.items()):
                     return
             await asyncio.sleep(0.5)
-    raise InvariantViolationError("group liveness", f"the group is behind after {DRAINED_WITHIN_S} s: {what}")
+    raise InvariantViolationError("group liveness", f"{group} is behind after {DRAINED_WITHIN_S} s: {what}")

@@ -13,7 +13,7 @@ from kraftlog.errors import KraftlogError
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.history import RecordHistory
 
-from .group_workload import CLASSIC_TIMES, DRAINED_WITHIN_S, PROTOCOLS
+from .group_workload import CLASSIC_TIMES, PROTOCOLS, drained
 from .workloads import TOPIC, produce, read_all, record_of
 
 RESULTS = "results"
@@ -51,7 +51,7 @@ async def pipelines(cluster):
         cluster.begin(_worker(shared, f"worker-{number}"), client=f"worker-{number}") for number in range(WORKERS)
     ]
     await produce(cluster, shared.servers, shared.records, "only", shared.pause_s)
-    await _drained(shared, workers)
+    await drained(shared.servers, GROUP, workers, lambda _names, _committed: True)
     shared.is_drained = True
     while not all(worker.done() for worker in workers):  # noqa: ASYNC110  they run on other machines
         await asyncio.sleep(0.1)
@@ -102,28 +102,6 @@ async def _transact(shared, consumer, producer):
         offsets[TOPIC, record.partition] = record.offset + 1
     await producer.send_offsets_to_transaction(offsets, consumer.group_metadata)
     await producer.commit_transaction()
-
-
-async def _drained(shared, workers):
-    """Return when the group has committed every end."""
-    what = "nothing is known"
-    async with AsyncConsumer({**shared.servers, "group.id": GROUP, "enable.auto.commit": "false"}) as observer:
-        names = await observer.partitions_for(TOPIC)
-        observer.assign(names)
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + DRAINED_WITHIN_S
-        while loop.time() < until_s:
-            for worker in workers:
-                if worker.done():
-                    worker.result()
-            with suppress(KraftlogError):
-                ends = await observer.end_offsets(names)
-                committed = {name: known.offset for name, known in (await observer.committed(names)).items()}
-                what = f"ends {ends}, committed {committed}"
-                if all(committed.get(name, 0) == end for name, end in ends.items()):
-                    return
-            await asyncio.sleep(0.5)
-    raise InvariantViolationError("group liveness", f"the workers are behind after {DRAINED_WITHIN_S} s: {what}")
 
 
 async def _check(shared):
