@@ -103,7 +103,8 @@ put_back_chance() {
     (cd tests && PYTHONPATH=../python:. "$py" -m put_back.chance "$@")
 }
 
-#: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload NAME]: in virtual time; NAME is one of campaign.py
+#: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload NAME]: whole clusters in virtual time;
+#:            NAME is records, transactions, groups, pipelines, shares or commands
 world() {
     setup
     PYTHONPATH=python "$py" tests/simulation/world/campaign.py "$@"

@@ -89,11 +89,12 @@ class GroupOffsets(Coordinator):
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is committed; partitions without an offset are left out.
 
-        A partition whose offset is part of an open transaction has none until that has ended, whatever the isolation
-        level: a member that began at the offset before would process again what the transaction has processed.
+        An open transaction that changes one of the offsets is an error, whatever the isolation level: a member that
+        began at the earlier offset would process the same records as the transaction.
 
         Raises:
-            KafkaError: The first error of the group or of a partition; UNSTABLE_OFFSET_COMMIT may pass.
+            KafkaError: The first error of the group or of a partition; UNSTABLE_OFFSET_COMMIT
+                until such a transaction has ended.
 
         Source: ``CommitRequestManager.OffsetFetchRequestState`` of Kafka 4.3.1; KIP-447.
         """

@@ -178,8 +178,8 @@ impl FetchSession {
         }
     }
 
-    /// Add a partition, or change what is wanted of it. False if it was there. What was told under another leader epoch
-    /// the client may have dropped: it is told again, even if it is no news.
+    /// Add a partition, or change what is wanted of it. False if it was there. The client may have dropped an answer to
+    /// an earlier leader epoch: after a change of epoch, the next one names the partition even if nothing else has changed.
     pub(crate) fn upsert(
         &self,
         set: &mut FetchSet,

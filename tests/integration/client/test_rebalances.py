@@ -79,6 +79,13 @@ class Reader:
         self._thread.join()
 
 
+def poll_until_each_has_one(worker, other):
+    deadline = time.monotonic() + 30
+    while not len(other.assignment) == len(worker.assignment) == 1:
+        assert time.monotonic() < deadline, (worker.assignment, other.assignment)
+        worker.poll_records(0.05)
+
+
 @PROTOCOLS
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "polls"])
 def test_a_member_keeps_its_partitions_until_the_application_is_done_with_its_rows(broker, protocol, commits):
@@ -157,10 +164,7 @@ def test_a_coordinator_that_moves_while_the_application_works_does_not_keep_part
         reader = Reader(other, topic)
         try:
             assert is_moved.wait(30)
-            deadline = time.monotonic() + 30
-            while not len(other.assignment) == len(worker.assignment) == 1:
-                assert time.monotonic() < deadline, (worker.assignment, other.assignment)
-                worker.poll_records(0.05)
+            poll_until_each_has_one(worker, other)
         finally:
             reader.stop()
 
@@ -185,10 +189,7 @@ def test_an_assignment_that_came_with_a_lost_answer_is_asked_for_again(monkeypat
         assert worker.poll_records(60)
         reader = Reader(other, topic)
         try:
-            deadline = time.monotonic() + 30
-            while not len(other.assignment) == len(worker.assignment) == 1:
-                assert time.monotonic() < deadline, (worker.assignment, other.assignment)
-                worker.poll_records(0.05)
+            poll_until_each_has_one(worker, other)
         finally:
             reader.stop()
     assert len(lost) == 2

@@ -53,7 +53,7 @@ class _Run:
         """Whether each partition has one member; checks what was committed."""
         for name, offset in committed.items():
             self.group.committed(TOPIC, name.partition, offset)
-            self.group.check(TOPIC, name.partition, self.records.acked_offsets(TOPIC, name.partition))
+        self.group.check(TOPIC, self.records.acked_places(TOPIC))
         return Counter(name for assigned in self.assigned.values() for name in assigned) == Counter(names)
 
 

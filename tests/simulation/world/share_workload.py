@@ -56,7 +56,7 @@ async def shares(cluster):
     await produce(cluster, servers, records, "only", rng.choice((0.05, 0.2)))
     loop = asyncio.get_running_loop()
     until_s = loop.time() + DRAINED_WITHIN_S
-    wanted = {(partition, offset) for partition in range(8) for offset in records.acked_offsets(TOPIC, partition)}
+    wanted = records.acked_places(TOPIC)
     while missing := history.missing(wanted, MOST_DELIVERIES):
         for member in members:
             if member.done():

@@ -99,13 +99,14 @@ def test_a_skipped_record_is_noticed():
     for offset in (0, 1, 3):
         history.processed("records", 0, offset)
     history.committed("records", 0, 2)
-    history.check("records", 0, [0, 1, 2, 3])
+    places = [(0, offset) for offset in range(4)] + [(1, 0)]
+    history.check("records", places)
     history.committed("records", 0, 4)
     history.committed("records", 0, 1)
     with pytest.raises(InvariantViolationError) as raised:
-        history.check("records", 0, [0, 1, 2, 3])
+        history.check("records", places)
     assert raised.value.identifier == "offsets"
-    assert "[2]" in str(raised.value)
+    assert "records-0: 4 was committed, no member processed the record at 2" in str(raised.value)
 
 
 def test_a_record_of_a_share_group_that_comes_back_or_never_comes_is_noticed():

@@ -6,16 +6,13 @@ from kraftlog.metrics.raft import RaftState
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.follower import Follower
-from kraftlog.raft.roles.leader import Leader
+from kraftlog.raft.roles.leader import OBSERVER_CHECK_MS, Leader
 from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.role import Role
 from kraftlog.raft.roles.unattached import Unattached
 from kraftlog.types import Uuid
 
 __all__ = ["RaftGauges", "raft_state"]
-
-# How long the number of observers may be old.
-_OBSERVERS_MS = 1000
 
 
 class RaftGauges:
@@ -50,7 +47,7 @@ class RaftGauges:
         if facts != self._facts or now_ms >= self._until_ms:
             self._facts = facts
             self._state = raft_state(core, now_ms)
-            self._until_ms = now_ms + _OBSERVERS_MS if isinstance(role, Leader) else float("inf")
+            self._until_ms = now_ms + OBSERVER_CHECK_MS if isinstance(role, Leader) else float("inf")
         return self._state
 
 

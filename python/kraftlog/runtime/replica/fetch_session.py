@@ -49,7 +49,8 @@ class SessionPartition:
     def update(self, wanted: SessionPartition) -> None:
         """Take over what a later request says of this partition.
 
-        What was told under another leader epoch the client may have dropped: it is told again, even if it is no news.
+        The client may have dropped an answer to an earlier leader epoch. After a change of epoch, the next answer names
+        the partition even if nothing else has changed.
         """
         if wanted.current_leader_epoch != self.current_leader_epoch:
             self.told_high_watermark = self.told_log_start_offset = -1

@@ -55,6 +55,7 @@ class Cluster:
     Attributes:
         world: Time, chance and the network.
         nodes: The machines of the nodes, by name.
+        levels: As given.
         story: What happened.
     """
 

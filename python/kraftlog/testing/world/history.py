@@ -25,9 +25,9 @@ class RecordHistory:
         """Records that were acknowledged."""
         return len(self._acked)
 
-    def acked_offsets(self, topic: Hashable, partition: int) -> list[int]:
-        """Where the records of a partition are that were acknowledged, in their order."""
-        return sorted(place[2] for place in self._acked if place[:2] == (topic, partition))
+    def acked_places(self, topic: Hashable) -> set[tuple[int, int]]:
+        """Partition and offset of each record of a topic that was acknowledged."""
+        return {(partition, offset) for found, partition, offset in self._acked if found == topic}
 
     def sent(self, producer: Hashable, number: int) -> None:
         """A producer is about to send a record."""
@@ -144,23 +144,21 @@ class GroupHistory:
         place = (topic, partition)
         self._committed[place] = max(offset, self._committed.get(place, -1))
 
-    def check(self, topic: Hashable, partition: int, offsets: Iterable[int]) -> None:
-        """Check the highest offset that was committed.
+    def check(self, topic: Hashable, places: Iterable[tuple[int, int]]) -> None:
+        """Check the highest offset of each partition that was committed.
 
         Args:
-            topic: Of the partition.
-            partition: Its index.
-            offsets: Of its records.
+            topic: The group reads it.
+            places: Partition and offset of its records.
 
         Raises:
-            InvariantViolationError: A record below it was processed by no member.
+            InvariantViolationError: A record below such an offset was processed by no member.
         """
-        end = self._committed.get((topic, partition), -1)
-        processed = self._processed.get((topic, partition), set())
-        skipped = [offset for offset in offsets if offset < end and offset not in processed]
-        if skipped:
-            reason = f"{topic}-{partition}: {end} was committed, no member processed the records at {skipped[:10]}"
-            raise InvariantViolationError("offsets", reason)
+        for partition, offset in sorted(places):
+            end = self._committed.get((topic, partition), -1)
+            if offset < end and offset not in self._processed.get((topic, partition), ()):
+                reason = f"{topic}-{partition}: {end} was committed, no member processed the record at {offset}"
+                raise InvariantViolationError("offsets", reason)
 
 
 class ShareHistory:

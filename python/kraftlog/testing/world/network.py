@@ -207,7 +207,7 @@ class SimulatedSocket:
             self.machine.socket_changed(self)
 
     def take(self, data: bytes) -> bool:
-        """As ``arrive``, but its machine is told by nobody; returns whether there is something to read."""
+        """As ``arrive``, without waking its machine; returns whether there is something to read."""
         if self.is_closed or self._error is not None:
             return False
         if data:

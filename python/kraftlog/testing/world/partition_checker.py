@@ -51,16 +51,17 @@ class _NodeLife:
 
     def look(self) -> list[tuple[Any, Any, Any, _ReplicaLife]]:
         """Every partition that is open, its native replica, its log, and what it showed."""
-        self.is_changed = False
-        self.opened = [
-            (
-                partition,
-                partition.replica,
-                partition.log,
-                self.replicas.setdefault((partition.topic_id, partition.index), _ReplicaLife()),
-            )
-            for partition in self.partitions
-        ]
+        if self.is_changed or len(self.opened) != len(self.partitions):
+            self.is_changed = False
+            self.opened = [
+                (
+                    partition,
+                    partition.replica,
+                    partition.log,
+                    self.replicas.setdefault((partition.topic_id, partition.index), _ReplicaLife()),
+                )
+                for partition in self.partitions
+            ]
         return self.opened
 
 
@@ -103,8 +104,7 @@ class PartitionChecker:
             if node is None or not hasattr(node, "replicas"):
                 return
             life = self._lives[machine.node_id] = _NodeLife(machine.start_count, node.partitions)
-        is_listed = not life.is_changed and len(life.opened) == len(life.partitions)
-        for partition, native, log, replica in life.opened if is_listed else life.look():
+        for partition, native, log, replica in life.look():
             state = (
                 native.high_watermark,
                 native.leader_epoch,
