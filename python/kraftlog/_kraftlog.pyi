@@ -891,6 +891,13 @@ class FileSlice:
     def path(self) -> Path:
         """The file."""
 
+    def part(self, position: int, size_bytes: int) -> FileSlice:
+        """The bytes ``[position, position + size_bytes)`` of the file, which nothing reads yet.
+
+        Raises:
+            ValueError: They are not all in this slice.
+        """
+
     def read(self) -> bytes:
         """The bytes. Raises OSError when the log was truncated meanwhile."""
 

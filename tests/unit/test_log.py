@@ -67,6 +67,13 @@ def test_slice_is_a_buffer_and_a_file(tmp_path: Path) -> None:
     assert bytes(memoryview(found)) == found.read()
     assert memoryview(found).readonly
     assert os.pread(found.fileno(), found.nbytes, found.position) == found.read()
+    size = found.position
+    part = found.part(2 * size, size)
+    assert (part.position, part.path, part.read()) == (2 * size, found.path, found.read()[size:])
+    assert found.part(3 * size, 0).read() == b""
+    for outside in ((0, size), (size - 1, 2), (2 * size, size + 1), (3 * size, 1), (size, 2**64 - 1)):
+        with pytest.raises(ValueError, match="are not in FileSlice"):
+            found.part(*outside)
     log.truncate_to(1)
     gone = log.read(0, max_bytes=1, end_offset=1)
     log.truncate_to(0)

@@ -225,11 +225,23 @@ impl FetchedRecords {
     /// Batches ascend. A write that went to the wrong place of a segment leaves whole ones of other offsets there: their
     /// rows would be given twice, and what they lie upon would be missing without an error.
     fn check_order(&self, batch: &BatchView<'_>) -> Result<()> {
-        if batch.base_offset() >= self.batch_end {
+        if batch.base_offset() < self.batch_end {
+            let last = self.batch_end - 1;
+            return Err(
+                batch.corrupt(format!("a batch of an earlier offset follows one that ends at offset {last}"))
+            );
+        }
+        // After a gap, which compaction leaves too, the next batch shows whether this one belongs here.
+        if batch.base_offset() <= self.batch_end.max(self.fetch_offset) {
             return Ok(());
         }
-        let last = self.batch_end - 1;
-        Err(batch.corrupt(format!("a batch of an earlier offset follows one that ends at offset {last}")))
+        match next_batch(&self.data, self.position + batch.bytes().len()) {
+            Ok(Some(next)) if next.base_offset() <= batch.last_offset() && next.check().is_ok() => {
+                let begin = next.base_offset();
+                Err(batch.corrupt(format!("the batch follows a gap, and one of offset {begin} follows it")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes room for the rows of all bytes from the position on, before the first of them, if they are like those of the

@@ -7,7 +7,8 @@ import random
 from contextlib import suppress
 from uuid import UUID
 
-from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog._kraftlog import read_batches
+from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.history import RecordHistory, ShareHistory
 from kraftlog.transport.rpc_client import RpcConnection
@@ -221,10 +222,13 @@ class _Member:
         for topic in answer.responses:
             for partition in topic.partitions:
                 has_moved |= partition.error_code != 0
+                sound = _sound_offsets(partition.records)
                 for acquired in partition.acquired_records:
                     for offset in range(acquired.first_offset, acquired.last_offset + 1):
                         self.history.delivered(partition.partition_index, offset, acquired.delivery_count)
                         kind = self.rng.choices((ACCEPT, RELEASE, None), (20, 3, 1))[0]
+                        if offset not in sound:
+                            kind = RELEASE
                         if kind is not None:
                             if kind == ACCEPT:
                                 self.history.accepting(partition.partition_index, offset)
@@ -264,6 +268,17 @@ class _Member:
                     for offset, kind in acknowledged[topic.topic_id, partition.partition_index]:
                         if kind == ACCEPT:
                             self.history.accepted(partition.partition_index, offset)
+
+
+def _sound_offsets(records):
+    """Offsets of the batches that have their checksum; a disk may have spoilt the others."""
+    data, sound = memoryview(records or b""), set()
+    with suppress(CorruptRecordError):  # a header: nobody can tell what follows
+        for batch in read_batches(data, check_crc=False):
+            with suppress(CorruptRecordError):
+                read_batches(data[batch.position : batch.position + batch.size_bytes])
+                sound.update(range(batch.base_offset, batch.last_offset + 1))
+    return sound
 
 
 def _fetch_topics(places):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -18,7 +19,7 @@ from kraftlog.coordinator.share.share_partition import (
 from kraftlog.coordinator.share.state_batches import StateBatch
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError, LogError
 from kraftlog.ordered_set import OrderedSet
-from kraftlog.runtime.share.batch_bounds import BatchBounds, batch_bounds
+from kraftlog.runtime.share.batch_bounds import BatchBounds, ascending_bounds
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import FileSlice
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from kraftlog.runtime.share.persister import ShareStatePersister
 
 __all__ = ["LivePartition", "PartitionMeter", "SharedRecords", "StartOffset"]
+
+logger = logging.getLogger(__name__)
 
 StartOffset = Callable[["Partition"], int]
 """Finds the offset at which a group begins to read a partition."""
@@ -133,6 +136,7 @@ class LivePartition:
         self._timer: asyncio.TimerHandle | None = None
         self._queue: deque[StateWrite] = deque()
         self._is_writing = False
+        self._told_damage = ""
         self._waiting: dict[int, asyncio.Future[int]] = {}
         self._waiters: OrderedSet[Callable[[], None]] = OrderedSet()
         self.loaded: asyncio.Task[Any] = tasks.spawn(self._load())
@@ -219,7 +223,8 @@ class LivePartition:
                 return None
             records = self.partition.log.read(offset, max_bytes=max_bytes, end_offset=end_offset)
         except CorruptRecordError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE) from error
+            self._tell_damage(error)
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except (LogError, OSError) as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return records if records.size_bytes else None
@@ -258,23 +263,43 @@ class LivePartition:
         for part in acquired:
             if part.delivery_count == 1:
                 self.meter.on_acquired(part.last - part.first + 1)
+        # Of what was read, as another read could fail: nobody would get what counts as delivered now.
         first, last = acquired[0].first, acquired[-1].last
-        ends = [batch.last for batch in bounds if batch.last >= last]
-        end_offset = (ends[0] if ends else last) + 1
-        return SharedRecords(self.partition.log.read(first, max_bytes=max_bytes, end_offset=end_offset), acquired)
+        position = next((batch.position for batch in bounds if batch.last >= first), bounds[-1].position)
+        end_position = next((batch.end_position for batch in bounds if batch.last >= last), bounds[-1].end_position)
+        return SharedRecords(records.part(position, end_position - position), acquired)
 
-    @staticmethod
-    def _bounds(records: FileSlice, offset: int, core: SharePartition, limits: AcquireLimits) -> list[BatchBounds]:
-        """The batches that matter: not more than one fetch can acquire beyond the window."""
+    def _bounds(
+        self, records: FileSlice, offset: int, core: SharePartition, limits: AcquireLimits
+    ) -> list[BatchBounds]:
+        """The batches that matter: not more than one fetch can acquire beyond the window.
+
+        The window takes a gap between them for what compaction removed. One that comes of batches that do not ascend is
+        damage: what lies before it is handed out, and nothing behind it.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, nothing lies before the damage; KAFKA_STORAGE_ERROR, the file cannot be read.
+        """
         enough = max(core.next_offset, offset) + max(limits.max_records, limits.batch_size)
         found: list[BatchBounds] = []
-        for batch in batch_bounds(records):
-            if batch.last < offset:
-                continue
-            found.append(batch)
-            if batch.last >= enough or len(found) >= _BATCHES_MAX:
-                break
+        try:
+            for batch in ascending_bounds(records, offset):
+                found.append(batch)
+                if batch.last >= enough or len(found) >= _BATCHES_MAX:
+                    break
+        except CorruptRecordError as error:
+            self._tell_damage(error)
+            if not found:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         return found
+
+    def _tell_damage(self, error: CorruptRecordError) -> None:
+        """Log it, once for as long as members ask again and again."""
+        if str(error) != self._told_damage:
+            self._told_damage = str(error)
+            logger.error("share group %s gets nothing from here on: %s", self.key.group_id, error)
 
     def _aborted(self, bounds: Sequence[BatchBounds]) -> list[tuple[int, int]]:
         first, end = bounds[0].first, bounds[-1].last + 1

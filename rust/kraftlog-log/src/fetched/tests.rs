@@ -130,6 +130,28 @@ fn a_batch_that_lies_behind_a_later_one_is_an_error() {
     assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["b"]);
 }
 
+/// Of a later offset: what it lies upon looked like a gap that compaction left, and its own rows came too early.
+#[test]
+fn a_batch_after_a_gap_that_an_earlier_one_follows_is_an_error() {
+    let of_later = [plain(0, 0, &["a"]), plain(9, 0, &["z"]), plain(2, 0, &["c"])];
+    let mut records = FetchedRecords::new(Buffer::from_vec(of_later.concat()), 0, None, options(9));
+    assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["a"]);
+    let error = records.next_rows().unwrap_err().to_string();
+    assert!(error.contains("follows a gap, and one of offset 2 follows it"), "{error}");
+    assert_eq!(records.next_offset(), 1);
+    // Also where the answer begins with it.
+    records.restart(Buffer::from_vec(of_later[1..].concat()), 1, None);
+    assert!(records.next_rows().unwrap_err().to_string().contains("follows a gap"));
+    // Damage behind the gap is told where it is.
+    let mut damaged = of_later.clone();
+    *damaged[2].last_mut().unwrap() ^= 1;
+    records.restart(Buffer::from_vec(damaged.concat()), 0, None);
+    assert_eq!(values(&records.next_rows().unwrap().unwrap()), ["a", "z"]);
+    let compacted = [plain(0, 0, &["a"]), plain(4, 0, &["e"]), plain(9, 0, &["z"])];
+    records.restart(Buffer::from_vec(compacted.concat()), 0, None);
+    assert_eq!(all(&mut records), ["a", "e", "z"]);
+}
+
 /// Such a row was given: a batch whose base offset is behind the fetch offset is not filtered.
 #[test]
 fn a_record_that_claims_an_offset_before_its_batch_is_an_error() {

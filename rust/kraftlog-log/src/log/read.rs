@@ -37,6 +37,13 @@ impl FileSlice {
         &self.path
     }
 
+    /// The bytes `[position, position + size_bytes)` of the file; `None` if they are not all in this slice.
+    pub fn part(&self, position: u64, size_bytes: u64) -> Option<Self> {
+        let skipped = position.checked_sub(self.position)?;
+        let is_inside = skipped.checked_add(size_bytes).is_some_and(|end| end <= self.size_bytes);
+        is_inside.then(|| Self { position, size_bytes, ..self.clone() })
+    }
+
     /// Descriptor for sendfile; `None` for an empty slice or a file in memory.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref()?.descriptor()

@@ -14,6 +14,12 @@ pub struct FoundTimestamp {
     pub leader_epoch: i32,
 }
 
+/// Whether `batch` begins after the end of `previous`. Of a compressed set of the formats before v2 the header names
+/// only the last offset.
+fn ascend(previous: &FoundBatch, batch: &FoundBatch) -> bool {
+    batch.header().base_offset() > previous.header().last_offset()
+}
+
 impl Segment {
     /// The first batch that ends at or after `offset` (`LogSegment.translateOffset`).
     pub fn find_batch(&self, offset: i64) -> Result<Option<FoundBatch>> {
@@ -31,19 +37,41 @@ impl Segment {
     /// that asks for it is sent on to what follows, and nobody else would look at the bytes in between.
     pub fn check_hole(&self, offset: i64) -> Result<()> {
         let (mut next, mut scan) = self.scan_from(offset)?;
-        let mut previous = None;
+        let mut previous: Option<FoundBatch> = None;
         while let Some(batch) = next.filter(|batch| batch.header().last_offset() < offset) {
+            if let Some(previous) = previous.filter(|previous| !ascend(previous, &batch)) {
+                let last = previous.header().last_offset();
+                let reason = format!("a batch of an earlier offset follows one that ends at offset {last}");
+                return Err(self.misplaced(&batch, reason));
+            }
             previous = Some(batch);
             next = scan.next_batch()?;
         }
-        if next.is_none() && scan.position() < self.size_bytes() {
-            return Err(Error::corrupt(scan.position(), -1, "bytes that are not a whole batch")
-                .located(self.path().display().to_string(), 0));
+        let position = scan.position();
+        match next {
+            None if position < self.size_bytes() => {
+                return Err(Error::corrupt(position, -1, "bytes that are not a whole batch")
+                    .located(self.path().display().to_string(), 0));
+            }
+            // A batch of later offsets lies there by mistake if the one after it is not later still.
+            Some(batch) => {
+                if let Some(after) = scan.next_batch().ok().flatten().filter(|after| !ascend(&batch, after)) {
+                    let begin = after.header().base_offset();
+                    let reason = format!("the batch follows a gap, and one of offset {begin} follows it");
+                    return Err(self.misplaced(&batch, reason));
+                }
+            }
+            None => {}
         }
         let Some(previous) = previous.filter(|batch| batch.header().magic() >= MAGIC) else { return Ok(()) };
         let bytes = self.read_batch(&previous)?;
         let checked = BatchView::parse(&bytes).and_then(|batch| batch.validate_crc());
         checked.map_err(|error| self.locate(error, &previous))
+    }
+
+    /// A write that went to the wrong place leaves whole batches of other offsets there.
+    fn misplaced(&self, batch: &FoundBatch, reason: String) -> Error {
+        self.locate(Error::corrupt(0, batch.header().base_offset(), reason), batch)
     }
 
     /// The batch that the index gives for `offset`, and a scan that goes on behind it. An index entry has no checksum:

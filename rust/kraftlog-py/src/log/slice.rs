@@ -74,6 +74,13 @@ impl FileSlice {
         self.slice.path().to_owned()
     }
 
+    fn part(&self, position: u64, size_bytes: u64) -> PyResult<Self> {
+        let part = self.slice.part(position, size_bytes).map(Self::new);
+        part.ok_or_else(|| {
+            PyValueError::new_err(format!("{size_bytes} bytes from {position} on are not in {}", self.__repr__()))
+        })
+    }
+
     fn read<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         if let Some(bytes) = self.bytes.get() {
             return Ok(PyBytes::new(py, bytes));

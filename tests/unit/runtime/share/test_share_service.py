@@ -24,7 +24,7 @@ from waiting import settle
 
 TOPIC = Uuid(b"t" * 16)
 KEY = ShareKey("g", TOPIC, 0)
-ACCEPT = 1
+ACCEPT, RELEASE = 1, 2
 
 
 class Partition:
@@ -233,5 +233,78 @@ def test_a_partition_that_moves_ends_the_fetches_and_the_writes_that_wait(tmp_pa
             code = leader.service.acknowledge(KEY, "A", [Acknowledgement(0, 0, [ACCEPT])])
             gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if change == "deleted" else ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert code == gone
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize(("source", "target"), [(1, 3), (5, 3)])
+def test_a_write_that_went_to_the_wrong_place_is_no_gap_of_compaction(
+    tmp_path: Path, source: int, target: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Batch ``source`` lies upon ``target``, whose record must not be archived: members hear of the damage."""
+
+    async def story(leader: Leader) -> None:
+        for _ in range(7):
+            leader.append(1)
+        (path,) = (tmp_path / "t-0").glob("*.log")
+        data = bytearray(path.read_bytes())
+        size = len(data) // 7
+        data[target * size : (target + 1) * size] = data[source * size : (source + 1) * size]
+        path.write_bytes(data)
+        first = leader.fetch()
+        await settle()
+        leader.persister.reads[0][1].set_result(state())
+        assert ranges(await first) == [(0, target - 1, 1)]
+        for _ in range(2):
+            assert (await leader.fetch(max_wait_ms=50))[TOPIC, 0].error_code == ErrorCode.CORRUPT_MESSAGE
+        assert not leader.persister.writes
+        told = [record.getMessage() for record in caplog.records]
+        assert len(told) == len(set(told))
+        assert all(str(path) in message and str(target * size) in message for message in told)
+
+    run(tmp_path, story)
+
+
+def test_damage_behind_what_is_handed_out_costs_no_delivery(tmp_path: Path) -> None:
+    """The log was read once more after records had been acquired; ten such failures archived what no member had seen."""
+
+    async def story(leader: Leader) -> None:
+        for _ in range(7):
+            leader.append(1)
+        first = leader.fetch()
+        await settle()
+        leader.persister.reads[0][1].set_result(state())
+        assert ranges(await first) == [(0, 6, 1)]
+        leader.service.acknowledge(KEY, "A", [Acknowledgement(0, 6, [RELEASE])])
+        await settle()
+        leader.persister.writes[0][3].set_result(state())
+        (path,) = (tmp_path / "t-0").glob("*.log")
+        data = bytearray(path.read_bytes())
+        size = len(data) // 7
+        data[4 * size : 4 * size + 20] = bytes(20)
+        path.write_bytes(data)
+        found = await leader.fetch()
+        assert ranges(found) == [(0, 3, 2)]
+        records = found[TOPIC, 0].records
+        assert records is not None
+        assert records.read() == bytes(data[: 4 * size])
+        assert (await leader.fetch(max_wait_ms=50))[TOPIC, 0].error_code == ErrorCode.CORRUPT_MESSAGE
+        assert (await leader.fetch(max_wait_ms=50))[TOPIC, 0].error_code == ErrorCode.CORRUPT_MESSAGE
+        assert len(leader.persister.writes) == 1
+
+    run(tmp_path, story)
+
+
+def test_a_gap_of_compaction_is_no_damage(tmp_path: Path) -> None:
+    """Batches that ascend: the member says of what is missing between them that there is nothing."""
+
+    async def story(leader: Leader) -> None:
+        for offset in (0, 4, 5):
+            batch = encode_batch([(0, None, b"v", ())], base_offset=offset, partition_leader_epoch=3)
+            leader.partition.log.append_as_follower(batch, leader_epoch=3)
+        fetch = leader.fetch()
+        await settle()
+        leader.persister.reads[0][1].set_result(state())
+        assert ranges(await fetch) == [(0, 5, 1)]
 
     run(tmp_path, story)

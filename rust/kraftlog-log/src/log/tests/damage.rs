@@ -33,6 +33,29 @@ fn bench() -> Bench {
     bench
 }
 
+/// A write that went to the wrong place of a segment leaves a whole batch there. A read that begins at what it lies upon
+/// took the hole for one that compaction left, and went on behind it.
+#[test]
+fn a_batch_at_the_wrong_place_is_no_hole_of_compaction() {
+    for (source, reads_on_from) in [(1_usize, 4_i64), (5, 6)] {
+        let mut bench = Bench::new();
+        for _ in 0..7 {
+            bench.append(1).unwrap();
+        }
+        let path = Path::new(PATH).join("00000000000000000000.log");
+        let handle = bench.fs.open(&path, OpenMode::ReadWrite).unwrap();
+        let bytes = read_file(&bench.fs, &path).unwrap().unwrap();
+        let size = bytes.len() / 7;
+        handle.write_all_at(&[&bytes[source * size..(source + 1) * size]], 3 * size as u64).unwrap();
+        let read = |offset: i64| bench.log.read(offset, 1, 7, true).map(|slice| slice.position());
+        for offset in (0..3).chain(reads_on_from..7) {
+            assert_eq!(read(offset).unwrap(), offset as u64 * size as u64, "offset {offset}");
+        }
+        let error = read(3).unwrap_err().to_string();
+        assert!(error.contains(&format!("{} position {}", path.display(), 3 * size)), "{error}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
