@@ -92,7 +92,7 @@ class LogTopic:
 METADATA_LOG = LogTopic(CLUSTER_METADATA_TOPIC, Uuid.METADATA_TOPIC_ID)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
     """A partition by topic name."""
 

@@ -280,6 +280,7 @@ class ReplicaFetcher:
             elif self._told.pop(key, None) is not None:
                 forgotten.append(key)
         self._touched.clear()
+        forgotten.sort()
         if not self._told and not forgotten:
             return None
         changed.sort(key=lambda ranked: ranked[0])

@@ -6,6 +6,7 @@ import io
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from itertools import count
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,12 +15,18 @@ from kraftlog._kraftlog import MemoryDisk, MemoryFile
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["MEMORY_ROOT", "MemoryPath", "add_disk", "remove_disk"]
+__all__ = ["MEMORY_ROOT", "MemoryPath", "add_disk", "remove_disk", "unused_name"]
 
 # No directory of a machine: what lies below it exists in this process only.
 MEMORY_ROOT = "/kraftlog-memory-disk"
 
 _disks: dict[str, MemoryDisk] = {}
+
+
+def unused_name(wanted: str) -> str:
+    """A name that no disk has: ``wanted``, or with a number behind it."""
+    names = (wanted if number == 1 else f"{wanted}.{number}" for number in count(1))
+    return next(name for name in names if name not in _disks)
 
 
 def add_disk(name: str) -> MemoryDisk:

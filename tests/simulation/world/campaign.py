@@ -77,7 +77,8 @@ def run_seed(seed: int, workload: str, totals: Counter[str]) -> float:
     outcome = run(draw(seed), clients, cluster_type=cluster_type)
     spent_s = time.process_time() - began_s
     end = "FAILED" if outcome.error is not None else "limited" if outcome.is_limited else "passed"
-    print(f"{workload} {seed} {end}: {outcome.event_count} events in {spent_s:.1f} CPU-s", flush=True)
+    what = f"{outcome.event_count} events in {spent_s:.1f} CPU-s, fingerprint {outcome.fingerprint}"
+    print(f"{workload} {seed} {end}: {what}", flush=True)
     totals.update(runs=1, failed=int(outcome.error is not None), faults=outcome.fault_count)
     totals["limited"] += outcome.is_limited
     totals.update(elections=outcome.election_count, leaders=outcome.leader_changes)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kraftlog.coordinator.transaction.markers import MarkersDue
 from kraftlog.coordinator.transaction.transaction_shard import TransactionShard
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.ordered_set import OrderedSet
 from kraftlog.runtime.coordinator.shard_registry import CommittedMetadata, TaskGroup
 from kraftlog.runtime.coordinator.shard_runner import ShardRunner
 from kraftlog.types import TopicPartition
@@ -72,7 +73,7 @@ class _Decided:
         )
 
 
-_Batch = dict[_Decided, set[TopicPartition]]
+_Batch = dict[_Decided, OrderedSet[TopicPartition]]
 
 
 class MarkerSender:
@@ -106,7 +107,7 @@ class MarkerSender:
     def send(self, runner: ShardRunner[TransactionShard], due: MarkersDue) -> None:
         """Write the markers of a transaction, and tell its shard once all are written."""
         decided = _Decided(runner, due)
-        self._route(decided, due.partitions)
+        self._route(decided, sorted(due.partitions))
         self._finish_if_done(decided)
 
     @property
@@ -125,7 +126,7 @@ class MarkerSender:
             elif leader_id < 0:
                 waiting.append(partition)
             else:
-                self._queues.setdefault(leader_id, {}).setdefault(decided, set()).add(partition)
+                self._queues.setdefault(leader_id, {}).setdefault(decided, OrderedSet()).add(partition)
                 if leader_id not in self._running:
                     self._running.add(leader_id)
                     self._tasks.spawn(self._drain(leader_id))

@@ -6,7 +6,7 @@ Source: ``kafka.server.AddPartitionsToTxnManager``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -108,7 +108,7 @@ class TransactionVerifier:
         self, producer: ProducerTransaction, partitions: Iterable[TopicPartition], verifying: Verifying
     ) -> _Codes:
         """The error code of each partition; never raises KafkaError."""
-        asked = frozenset(partitions)
+        asked = sorted(set(partitions))
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._retry_max_s
         while True:
@@ -121,7 +121,7 @@ class TransactionVerifier:
             await asyncio.sleep(self._retry_s)
 
     async def _verify_once(
-        self, producer: ProducerTransaction, partitions: frozenset[TopicPartition], verifying: Verifying
+        self, producer: ProducerTransaction, partitions: Sequence[TopicPartition], verifying: Verifying
     ) -> _Codes:
         count = self._transactions.partition_count()
         coordinator_id = _coordinator_of(self._metadata.image, producer.transactional_id, count)
@@ -139,7 +139,7 @@ class TransactionVerifier:
             return dict.fromkeys(partitions, int(code))
 
     async def _verify_here(
-        self, producer: ProducerTransaction, partitions: frozenset[TopicPartition], verifying: Verifying
+        self, producer: ProducerTransaction, partitions: Sequence[TopicPartition], verifying: Verifying
     ) -> _Codes:
         transactional_id = producer.transactional_id
         identity = producer.producer_id, producer.producer_epoch
@@ -148,7 +148,7 @@ class TransactionVerifier:
             return runner.call(lambda shard, _now: shard.verify_partitions(transactional_id, identity, partitions))
         code: int = await runner.ask(
             lambda shard, future, now_ms: shard.add_partitions(
-                future, transactional_id, identity, partitions, now_ms, client_version=2
+                future, transactional_id, identity, frozenset(partitions), now_ms, client_version=2
             )
         )
         return dict.fromkeys(partitions, code)
@@ -157,7 +157,7 @@ class TransactionVerifier:
         self,
         coordinator_id: int,
         producer: ProducerTransaction,
-        partitions: frozenset[TopicPartition],
+        partitions: Sequence[TopicPartition],
         verifying: Verifying,
     ) -> _Codes:
         topics: dict[str, list[int]] = {}

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kraftlog._kraftlog import FlushPool
-from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remove_disk
+from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remove_disk, unused_name
 from kraftlog.testing.world.machine_loop import MachineLoop
 from kraftlog.testing.world.stepped_executor import SteppedExecutor
 
@@ -55,7 +55,8 @@ class Machine:
         self.name = name
         self.network = world.network
         self.address = f"10.0.{len(world.machines) // 250}.{len(world.machines) % 250 + 1}"
-        self.disk_name = f"{id(world):x}-{name}"
+        # The same in each process, as messages name files; not of the seed alone, as two worlds may have it.
+        self.disk_name = unused_name(f"{world.seed}-{name}")
         self.disk = add_disk(self.disk_name)
         self.path = MemoryPath(MEMORY_ROOT, self.disk_name)
         self.flush_ms = FLUSH_MS

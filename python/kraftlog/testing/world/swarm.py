@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -140,6 +141,7 @@ class Outcome:
         looked: How often each rule had something to look at.
         is_limited: Whether it ended before its time, without a fault of the product: a partition lost every replica
             that may lead without an unclean election.
+        fingerprint: Of all that happened: two processes that ran the same have the same one.
     """
 
     scenario: ClusterScenario
@@ -152,6 +154,7 @@ class Outcome:
     fault_count: int = 0
     looked: dict[str, int] = field(default_factory=dict)
     is_limited: bool = False
+    fingerprint: str = ""
 
 
 class ClusterFailedError(AssertionError):
@@ -251,6 +254,9 @@ def run(scenario: ClusterScenario, workload: Workload, *, cluster_type: type[Clu
     outcome.election_count = cluster.metadata.election_count
     outcome.leader_changes = cluster.partitions.leader_changes
     outcome.looked = dict(cluster.metadata.looked + cluster.partitions.looked + cluster.answers.looked)
+    # Whatever happens draws from the world's chance, which ends elsewhere after any difference.
+    ended = (cluster.world.now_ns, cluster.world.event_count, cluster.world.rng.getstate(), outcome.story)
+    outcome.fingerprint = hashlib.sha256(repr(ended).encode()).hexdigest()[:16]
     return outcome
 
 
