@@ -13,6 +13,7 @@ from interop.harness import Java
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 SHELL = "org.apache.kafka.shell.MetadataShell"
+_SHELL_ATTEMPTS = 5
 
 
 def files_with(folder: Path, *suffixes: str) -> list[Path]:
@@ -74,10 +75,15 @@ def assert_dump_accepts(java: Java, *folders: Path, print_data: bool = True, has
 
 def metadata_shell(java: Java, snapshot: Path, *command: str) -> str:
     # On a busy machine the shell may look before it has loaded the last of the image, and then prints nothing, or that
-    # there is no such file. In a JVM that is warm it sometimes waits for ever, as it asks how far the image is before
-    # anything is loaded: its own each.
-    for _ in range(5):
-        done = java.run(SHELL, "--snapshot", str(snapshot), *command)
+    # there is no such file. Sometimes it waits for ever, mostly in a JVM that is warm, as it asks how far the image is
+    # before anything is loaded: each gets its own, and another one if it does not end.
+    for attempt in range(_SHELL_ATTEMPTS):
+        try:
+            done = java.run(SHELL, "--snapshot", str(snapshot), *command, timeout=40)
+        except subprocess.TimeoutExpired:
+            if attempt == _SHELL_ATTEMPTS - 1:
+                raise
+            continue
         assert "Exception" not in done.stdout + done.stderr, done.stdout + done.stderr
         if done.stdout.strip() and "No such file or directory" not in done.stdout:
             break

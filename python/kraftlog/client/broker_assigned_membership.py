@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from kraftlog import host
 from kraftlog.client.config import ClientConfig
 from kraftlog.client.driver import ConsumerDriver
 from kraftlog.client.group_membership import GroupMembership, MembershipHooks, raise_for
@@ -40,7 +39,7 @@ class BrokerAssignedMembership(GroupMembership):
         hooks: MembershipHooks,
     ) -> None:
         super().__init__(config, group, core, driver, hooks)
-        self.member_id = str(uuid.UUID(int=host.random_bits(128), version=4))
+        self.member_id = str(uuid.uuid4())
         self.generation = JOINING_EPOCH
         self._interval_s = 0.0
         self._regex: str | None = None

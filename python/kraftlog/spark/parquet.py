@@ -6,6 +6,7 @@ import os
 import posixpath
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -104,7 +105,7 @@ def write_parquet(
         place = os.path.abspath(place)
     job = uuid.uuid4().hex
 
-    run_on_driver(spark, _checked(place, mode))
+    run_on_driver(spark, _begun(place, job, mode))
     tasks = plan_ranges(spark, texts)
 
     def run(task: int, ranges: Ranges) -> Iterator[pa.RecordBatch]:
@@ -136,7 +137,7 @@ def _write_task(
     try:
         for group in _groups(batches):
             if writer is None:
-                filesystem.create_dir(directory, recursive=True)
+                _check_wanted(filesystem, directory)
                 writer = _writer(filesystem, temporary, group.schema, compression)
             writer.write_table(group, row_group_size=max(group.num_rows, 1))
             rows += group.num_rows
@@ -144,11 +145,13 @@ def _write_task(
             return
         writer.close()
         writer = None
+        _check_wanted(filesystem, directory)
         size = filesystem.get_file_info(temporary).size
     except BaseException:
         if writer is not None:
-            writer.close()
-            filesystem.delete_file(temporary)
+            with suppress(OSError):  # the job has ended, and removed it
+                writer.close()
+                filesystem.delete_file(temporary)
         raise
     columns = {
         "task": pa.array([task], pa.int32()),
@@ -158,6 +161,15 @@ def _write_task(
         "bytes": [size],
     }
     yield pa.record_batch(columns)
+
+
+def _check_wanted(filesystem: Any, directory: str) -> None:
+    """A task may begin, or go on, after its job has failed: what it wrote then nobody would remove."""
+    from pyarrow import fs
+
+    if filesystem.get_file_info(directory).type != fs.FileType.Directory:
+        message = f"the job has ended, or its nodes do not share their files: there is no {directory}"
+        raise FileNotFoundError(message)
 
 
 def _writer(filesystem: Any, path: str, schema: pa.Schema, compression: str) -> Any:
@@ -207,8 +219,8 @@ def _entries(filesystem: Any, base: str) -> list[Any]:
     return [info for info in found if info.base_name != _TEMPORARY]
 
 
-def _checked(place: str, mode: Mode) -> Callable[[], list[str]]:
-    def check() -> list[str]:
+def _begun(place: str, job: str, mode: Mode) -> Callable[[], list[str]]:
+    def begin() -> list[str]:
         from pyarrow import fs
 
         filesystem, base = _open(place)
@@ -223,9 +235,10 @@ def _checked(place: str, mode: Mode) -> Callable[[], list[str]]:
         if mode == "overwrite" and foreign:
             message = f"{place} has {foreign[0]}, which is no Parquet file: overwrite replaces nothing else"
             raise FileExistsError(message)
+        filesystem.create_dir(posixpath.join(base, _TEMPORARY, job), recursive=True)
         return []
 
-    return check
+    return begin
 
 
 def _is_replaceable(info: Any) -> bool:
@@ -284,5 +297,9 @@ def _remove_temporary(filesystem: Any, base: str, job: str) -> None:
         if filesystem.get_file_info(directory).type != fs.FileType.Directory:
             continue
         # Another job may be writing beside this one.
-        if directory != above or not filesystem.get_file_info(fs.FileSelector(above)):
+        if directory == above and filesystem.get_file_info(fs.FileSelector(above)):
+            continue
+        try:
+            filesystem.delete_dir(directory)
+        except OSError:  # a task of this job has made a file meanwhile; none can from now on
             filesystem.delete_dir(directory)

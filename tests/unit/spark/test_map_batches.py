@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="pip install kraftlog[spark]")
 import pyarrow.parquet as pq
 
 from kraftlog.spark.mapping import _conform, option_texts
-from kraftlog.spark.parquet import _checked, _cleared, _committed, _write_task
+from kraftlog.spark.parquet import _begun, _cleared, _committed, _write_task
 
 SCHEMA = pa.schema([("n", pa.int64()), ("t", pa.string())])
 
@@ -61,7 +61,7 @@ def write(place: Path, task: int, *batches: pa.RecordBatch) -> list[dict[str, An
 
 def test_of_two_attempts_one_counts_and_nothing_is_left(tmp_path: Path) -> None:
     place = tmp_path / "out"
-    _checked(str(place), "error")()
+    _begun(str(place), "job", "error")()
     (lost,) = write(place, 0, rows(1, 2), rows(3))
     (won,) = write(place, 0, rows(1, 2), rows(3))
     (other,) = write(place, 1, rows(4))
@@ -80,6 +80,7 @@ def test_of_two_attempts_one_counts_and_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_fails_removes_its_file(tmp_path: Path) -> None:
+    _begun(str(tmp_path), "job", "error")()
     beside = write(tmp_path, 7, rows(1))  # of another task of the job
     big = pa.record_batch({"offset": pa.array(range(9_000_000), pa.int64())})  # a whole row group before the failure
     with pytest.raises(OSError, match="no more"):
@@ -89,6 +90,24 @@ def test_an_attempt_that_fails_removes_its_file(tmp_path: Path) -> None:
     (tmp_path / "_temporary" / "other").mkdir()
     _cleared(str(tmp_path), "job")()
     assert [path.name for path in (tmp_path / "_temporary").iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("is_writing", [False, True])
+def test_a_task_that_goes_on_after_its_job_failed_leaves_nothing(tmp_path: Path, is_writing: bool) -> None:
+    """Spark ends a job with its first task that fails, while others run."""
+    place = tmp_path / "out"
+    _begun(str(place), "job", "error")()
+    big = pa.record_batch({"offset": pa.array(range(9_000_000), pa.int64())})  # a whole row group
+
+    def batches() -> Any:
+        if is_writing:
+            yield big
+        _cleared(str(place), "job")()
+        yield rows(1)
+
+    with pytest.raises(OSError):
+        list(_write_task(str(place), "job", 0, batches(), "none"))
+    assert list(place.iterdir()) == []
 
 
 def iter_then_fail(batch: pa.RecordBatch) -> Any:

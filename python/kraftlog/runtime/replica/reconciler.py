@@ -173,7 +173,7 @@ class Reconciler:
         ):
             self._enqueue_topics(image.topics.all())
             return
-        for kind, name in delta.changed_configs:
+        for kind, name in sorted(delta.changed_configs):
             changed = image.topics.by_name(name) if kind == ConfigResourceType.TOPIC else None
             if changed is not None:
                 self._enqueue_topics([changed])

@@ -30,8 +30,8 @@ _TRANSACTIONAL, _CONTROL = 16, 32
 class BatchBounds(NamedTuple):
     """Where a batch is.
 
-    ``first`` and ``last`` are its offsets, both inclusive; ``producer_id`` is -1 unless it is data of a transaction. Its
-    bytes are ``[position, end_position)`` of the file.
+    ``first`` and ``last`` are its offsets, both inclusive; ``producer_id`` is -1 unless it is data of a transaction.
+    Its bytes are ``[position, end_position)`` of the file.
     """
 
     first: int
@@ -44,9 +44,9 @@ class BatchBounds(NamedTuple):
 def ascending_bounds(records: FileSlice, offset: int) -> Iterator[BatchBounds]:
     """The batches of a slice from the one on that ends at or after ``offset``, if they ascend.
 
-    A write that went to the wrong place of a segment leaves whole batches of other offsets there, and what they lie upon
-    would look like a gap that compaction left. One of earlier offsets shows itself, one of later offsets only by the
-    batch behind it.
+    A write that went to the wrong place of a segment leaves whole batches of other offsets there, and what they lie
+    upon would look like a gap that compaction left. One of earlier offsets shows itself, one of later offsets only by
+    the batch behind it.
 
     Raises:
         CorruptRecordError: A batch does not ascend, or there is none; those before it have been given.

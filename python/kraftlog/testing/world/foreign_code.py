@@ -1,8 +1,8 @@
 """Virtual time for code that knows nothing of it: a client library on a simulated machine.
 
-``time.time``, ``time.monotonic`` and their kin ask the machine whose loop runs, and so do ``os.urandom``, ``uuid.uuid4``
-and ``secrets``; anywhere else they are what they were. The module ``random`` begins at the world's seed. Code that took
-these functions by name (``from time import time``) before the world began is not reached.
+``time.time``, ``time.monotonic`` and their kin ask the machine whose loop runs, and so do ``os.urandom``,
+``uuid.uuid4`` and ``secrets``; anywhere else they are what they were. The module ``random`` begins at the world's seed.
+Code that took these functions by name (``from time import time``) before the world began is not reached.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ def test_a_write_that_went_to_the_wrong_place_is_no_gap_of_compaction(
 
 
 def test_damage_behind_what_is_handed_out_costs_no_delivery(tmp_path: Path) -> None:
-    """The log was read once more after records had been acquired; ten such failures archived what no member had seen."""
+    """The log was read once more after records were acquired; ten such failures archived what no member had seen."""
 
     async def story(leader: Leader) -> None:
         for _ in range(7):
