@@ -226,4 +226,18 @@ COORDINATOR_BUGS = (
         "        is_full = is_joining\n",
         "integration/client/test_rebalances.py::test_an_assignment_that_came_with_a_lost_answer_is_asked_for_again",
     ),
+    Bug(
+        "a share group reads the log once more after it has acquired records",
+        "runtime.share.live_partition",
+        "SharedRecords(records.part(position, end_position - position), acquired)\n",
+        "SharedRecords(self.partition.log.read(first, max_bytes=max_bytes, end_offset=last + 1), acquired)\n",
+        "unit/runtime/share/test_share_service.py",
+    ),
+    Bug(
+        "a share group takes batches that do not ascend for a gap of compaction",
+        "runtime.share.batch_bounds",
+        "        if end is not None and batch.first < end:\n",
+        "        if end is not None and batch.first < -1:\n",
+        "unit/runtime/share/test_share_service.py",
+    ),
 )

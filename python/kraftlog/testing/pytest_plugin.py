@@ -11,6 +11,7 @@ of its cluster.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Generator, Iterator
 from random import SystemRandom
@@ -80,6 +81,14 @@ def kraftlog_cluster(kraftlog_seed: int, request: pytest.FixtureRequest) -> Iter
         cluster.close()
 
 
+def _with_hash_seed(command: str) -> str:
+    """The nodes do not depend on the order of sets of strings; clients of other libraries may."""
+    hash_seed = os.environ.get("PYTHONHASHSEED", "random")
+    if hash_seed != "random":
+        return f"PYTHONHASHSEED={hash_seed} {command}"
+    return f"{command}\nA client that depends on the order of sets replays only if PYTHONHASHSEED was set before."
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
     """Add the command and the story to the report of a test that failed."""
@@ -88,7 +97,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call" and report.failed and seed is not None:
         name = item.nodeid.partition("[")[0]
         words = ["pytest", name, "--kraftlog-seed", str(seed)]
-        report.sections.append(("kraftlog: replay", shlex.join(words)))
+        report.sections.append(("kraftlog: replay", _with_hash_seed(shlex.join(words))))
         for cluster in item.stash.get(_CLUSTERS, []):
             report.sections.append(
                 (f"kraftlog: story of seed {cluster.seed}", "\n".join(cluster.story.last(_LAST_LINES)))

@@ -2,6 +2,7 @@
 
     python tests/simulation/world/rate.py --seeds 901:906                       without clients
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2           each produces and fetches once a second
+    python tests/simulation/world/rate.py --seeds 901:906 --clients 2 --quiet   idle nodes ask for less than by default
 
 CPU time of the process counts, from 5 s of virtual time after the start; all invariants are checked.
 """
@@ -24,6 +25,8 @@ from kraftlog.types import TopicPartition
 
 TOPIC = "rate"
 SETTINGS = {"num.partitions": "3", "default.replication.factor": "3", "min.insync.replicas": "2"}
+# What idle nodes do every half second by default, they do every five seconds.
+QUIET = {"metadata.max.idle.interval.ms": "5000", "replica.fetch.wait.max.ms": "5000"}
 WARM_UP_MS = 5_000
 
 
@@ -44,10 +47,10 @@ async def once_a_second(cluster, number, counts):
             await asyncio.sleep(1)
 
 
-def measure(seed: int, clients: int, simulated_s: float, profile: str | None):
+def measure(seed: int, clients: int, simulated_s: float, profile: str | None, *, is_quiet: bool = False):
     """Cluster-hours per CPU-minute, and what happened in the meantime."""
     counts = {"produced": 0, "fetched": 0}
-    with Cluster(seed, properties=SETTINGS) as cluster:
+    with Cluster(seed, properties=SETTINGS | (QUIET if is_quiet else {})) as cluster:
         for number in range(clients):
             cluster.begin(once_a_second(cluster, number, counts), client=f"client-{number}")
         cluster.run_for(WARM_UP_MS)
@@ -80,12 +83,14 @@ def main() -> None:
     parser.add_argument("--seeds", default="901:902", help="FIRST:END")
     parser.add_argument("--clients", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60, help="virtual")
+    parser.add_argument("--quiet", action="store_true", help="with the settings of QUIET")
     parser.add_argument("--profile", help="write a cProfile of the last seed to this file")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)
     first, _, end = arguments.seeds.partition(":")
     rates = [
-        measure(seed, arguments.clients, arguments.seconds, arguments.profile) for seed in range(int(first), int(end))
+        measure(seed, arguments.clients, arguments.seconds, arguments.profile, is_quiet=arguments.quiet)
+        for seed in range(int(first), int(end))
     ]
     print(f"median {statistics.median(rates):.2f} cluster-hours per CPU-minute; load {os.getloadavg()[0]:.1f}")
 

@@ -143,6 +143,8 @@ class World:
             machine.close()
         self._virtual_time.end()
         gc.unfreeze()
+        # The next world would freeze what this one leaves, and no collection within it would go over that.
+        gc.collect()
         if self._collects:
             gc.enable()
 
