@@ -106,12 +106,12 @@ def write_parquet(
     job = uuid.uuid4().hex
 
     run_on_driver(spark, _begun(place, job, mode))
-    tasks = plan_ranges(spark, texts)
 
     def run(task: int, ranges: Ranges) -> Iterator[pa.RecordBatch]:
         yield from _write_task(place, job, task, read_range(ranges, parsed, names), compression)
 
     try:
+        tasks = plan_ranges(spark, texts)
         # Sorted here: Spark would run every task twice, the first time for a sample of the order.
         results = sorted(map_tasks(spark, tasks, run, _RESULT).collect(), key=lambda row: int(row.task))
         moves = [(row.temporary, row.name) for row in results]

@@ -154,6 +154,9 @@ def test_a_job_that_fails_leaves_no_file(spark: SparkSession, tmp_path: Path) ->
     with pytest.raises(Exception, match=rf"g-zstd-0 offsets .*{file.name} position 0: CRC"):
         write_parquet(spark, tmp_path / "logs", tmp_path / "out", endOffset="logEnd", splitBytes=100_000)
     assert not list((tmp_path / "out").rglob("*"))
+    with pytest.raises(Exception, match="no-such-topic"):
+        write_parquet(spark, tmp_path / "logs", tmp_path / "out", subscribe="no-such-topic")
+    assert not list((tmp_path / "out").rglob("*"))
     kept = write_parquet(
         spark,
         tmp_path / "logs",
