@@ -11,7 +11,7 @@ of its cluster.
 
 from __future__ import annotations
 
-import os
+import os  # noqa: TID251  what the shell set before this process began
 import shlex
 from collections.abc import Callable, Generator, Iterator
 from random import SystemRandom

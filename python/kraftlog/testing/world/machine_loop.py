@@ -38,7 +38,11 @@ class Processor(SocketOwner, Protocol):
     network: Network
 
     def monotonic_ns(self) -> int:
-        """Its clock."""
+        """Its clock, nanoseconds."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """The same in seconds."""
         ...
 
     def wake_up(self) -> None:
@@ -189,10 +193,14 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     def read(self, sock: Any) -> int:
         """Run the reader of a socket that has something, as a turn without anything else; returns how many it ran."""
-        if sock.fileno() not in self._readers:
+        found = self._readers.get(sock.fileno())
+        if found is None:
             return 0
+        callback, arguments, context = found
         try:
-            self._read_if_readable(sock)
+            context.run(callback, *arguments)
+            if sock.is_readable:
+                self.socket_changed(sock)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001  as asyncio's
@@ -201,9 +209,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     # asyncio
 
-    def get_debug(self) -> bool:
-        """Never."""
-        return False
+    get_debug = staticmethod(bool)  # False, without a frame: every future asks
 
     def set_debug(self, enabled: bool) -> None:
         """Nothing."""
@@ -225,7 +231,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """The machine's monotonic clock, seconds."""
-        return self._machine.monotonic_ns() / 1e9
+        return self._machine.monotonic_s()
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
