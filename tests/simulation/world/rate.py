@@ -2,7 +2,7 @@
 
     python tests/simulation/world/rate.py --seeds 901:906                       without clients
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2           each produces and fetches once a second
-    python tests/simulation/world/rate.py --seeds 901:906 --clients 2 --quiet   idle nodes ask for less than by default
+    python tests/simulation/world/rate.py --seeds 901:906 --clients 2 --quiet   who is idle asks less often
 
 CPU time of the process counts, from 5 s of virtual time after the start; all invariants are checked.
 """
@@ -25,18 +25,19 @@ from kraftlog.types import TopicPartition
 
 TOPIC = "rate"
 SETTINGS = {"num.partitions": "3", "default.replication.factor": "3", "min.insync.replicas": "2"}
-# What idle nodes do every half second by default, they do every five seconds.
-QUIET = {"metadata.max.idle.interval.ms": "5000", "replica.fetch.wait.max.ms": "5000"}
+# No no-op records in the metadata log, and fetches that wait for ten seconds instead of half a second.
+LONG_WAIT_MS = "10000"
+QUIET = {"metadata.max.idle.interval.ms": "0", "replica.fetch.wait.max.ms": LONG_WAIT_MS}
 WARM_UP_MS = 5_000
 
 
-async def once_a_second(cluster, number, counts):
+async def once_a_second(cluster, number, counts, fetch_wait_ms):
     """One client: it produces a record, and fetches what is new, every second."""
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     name = TopicPartition(TOPIC, number % 3)
     async with (
         AsyncProducer({**servers, "linger.ms": "0"}) as producer,
-        AsyncConsumer({**servers, "auto.offset.reset": "earliest", "fetch.max.wait.ms": "500"}) as consumer,
+        AsyncConsumer({**servers, "auto.offset.reset": "earliest", "fetch.max.wait.ms": fetch_wait_ms}) as consumer,
     ):
         await (await producer.send(TOPIC, b"first", partition=name.partition))
         consumer.assign([name])
@@ -52,7 +53,8 @@ def measure(seed: int, clients: int, simulated_s: float, profile: str | None, *,
     counts = {"produced": 0, "fetched": 0}
     with Cluster(seed, properties=SETTINGS | (QUIET if is_quiet else {})) as cluster:
         for number in range(clients):
-            cluster.begin(once_a_second(cluster, number, counts), client=f"client-{number}")
+            wait_ms = LONG_WAIT_MS if is_quiet else "500"
+            cluster.begin(once_a_second(cluster, number, counts, wait_ms), client=f"client-{number}")
         cluster.run_for(WARM_UP_MS)
         before = counts.copy()
         events = cluster.world.event_count
@@ -83,7 +85,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="901:902", help="FIRST:END")
     parser.add_argument("--clients", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60, help="virtual")
-    parser.add_argument("--quiet", action="store_true", help="with the settings of QUIET")
+    parser.add_argument("--quiet", action="store_true", help="with the settings of QUIET, and long fetches")
     parser.add_argument("--profile", help="write a cProfile of the last seed to this file")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::recover::{end_marker, BatchReader};
 use super::{AbortedTransaction, AppendedBatch, Segment};
-use crate::batch::{BatchHeader, BatchView, HEADER_SIZE};
+use crate::batch::{BatchHeader, BatchView, HEADER_SIZE, LOG_OVERHEAD};
 use crate::epoch_checkpoint::EpochCheckpoint;
 use crate::index::relative_offset;
 use crate::producer_state::{EndMarker, ProducerState};
@@ -136,6 +136,10 @@ impl Segment {
                 }
                 Err(error) => return Err(error),
             };
+            if batch.base_offset() < next_offset && lacks_first_bytes(valid, batch.bytes(), next_offset) {
+                damage = "a batch whose first bytes were not written";
+                break;
+            }
             let fail = |error: Error| self.corrupt(valid, batch.base_offset(), error);
             if let Err(error) = relative_offset(self.base_offset, batch.last_offset()) {
                 if batch.last_offset() > self.base_offset {
@@ -226,6 +230,20 @@ impl Segment {
         };
         Error::corrupt(position, base_offset, reason).located(self.path().display().to_string(), 0)
     }
+}
+
+/// Disks write sectors: in a power failure each of them is kept or lost.
+const SECTOR_BYTES: u64 = 512;
+
+/// Whether a batch at this position would follow `next_offset`, had its first bytes not been lost with the end of a
+/// sector. They are zero then, and no checksum covers them.
+fn lacks_first_bytes(position: u64, bytes: &[u8], next_offset: i64) -> bool {
+    let lost = usize::try_from(SECTOR_BYTES - position % SECTOR_BYTES).unwrap_or(usize::MAX);
+    let expected = next_offset.to_be_bytes();
+    let is_lost = |lost: usize| bytes.get(..lost).is_some_and(|first| first.iter().all(|byte| *byte == 0));
+    lost < LOG_OVERHEAD
+        && is_lost(lost)
+        && (lost..expected.len()).all(|place| bytes.get(place) == expected.get(place))
 }
 
 /// Bytes between two reports of progress.

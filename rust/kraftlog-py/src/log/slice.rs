@@ -77,7 +77,10 @@ impl FileSlice {
     fn part(&self, position: u64, size_bytes: u64) -> PyResult<Self> {
         let part = self.slice.part(position, size_bytes).map(Self::new);
         part.ok_or_else(|| {
-            PyValueError::new_err(format!("{size_bytes} bytes from {position} on are not in {}", self.__repr__()))
+            PyValueError::new_err(format!(
+                "{size_bytes} bytes from {position} on are not in {}",
+                self.__repr__()
+            ))
         })
     }
 
