@@ -42,10 +42,6 @@ class Host(Protocol):
         """A clock that never goes back, also while a callback runs."""
         ...
 
-    def monotonic_s(self) -> float:
-        """The same clock in seconds."""
-        ...
-
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
         ...
@@ -85,7 +81,6 @@ class ProcessHost:
     """The process and its operating system."""
 
     monotonic_ns = staticmethod(time.monotonic_ns)
-    monotonic_s = staticmethod(time.monotonic)
     random_bits = staticmethod(secrets.randbits)
 
     @staticmethod
@@ -150,7 +145,7 @@ def monotonic_ns() -> int:
 def monotonic_s() -> float:
     """The same clock in seconds."""
     loop = _get_running_loop()
-    return getattr(_THREAD if loop is None else loop, "host", _PROCESS).monotonic_s()
+    return getattr(_THREAD if loop is None else loop, "host", _PROCESS).monotonic_ns() / 1e9
 
 
 def wall_ms() -> int:
@@ -161,7 +156,7 @@ def wall_ms() -> int:
 def clock_of(loop: AbstractEventLoop) -> Callable[[], float]:
     """``monotonic_s`` for the callbacks of one loop; it does not look for their host each time."""
     found: Host = getattr(loop, "host", _PROCESS)
-    return found.monotonic_s
+    return time.monotonic if found is _PROCESS else lambda: found.monotonic_ns() / 1e9
 
 
 def random_bits(count: int) -> int:

@@ -149,8 +149,10 @@ def _write_task(
         size = filesystem.get_file_info(temporary).size
     except BaseException:
         if writer is not None:
-            with suppress(OSError):  # the job has ended, and removed it
+            # If the job has ended the file is gone; one that cannot be closed is removed all the same.
+            with suppress(OSError):
                 writer.close()
+            with suppress(OSError):
                 filesystem.delete_file(temporary)
         raise
     columns = {

@@ -136,7 +136,7 @@ class LivePartition:
         self._timer: asyncio.TimerHandle | None = None
         self._queue: deque[StateWrite] = deque()
         self._is_writing = False
-        self._told_damage = ""
+        self._told_damage: set[str] = set()
         self._waiting: dict[int, asyncio.Future[int]] = {}
         self._waiters: OrderedSet[Callable[[], None]] = OrderedSet()
         self.loaded: asyncio.Task[Any] = tasks.spawn(self._load())
@@ -263,7 +263,7 @@ class LivePartition:
         for part in acquired:
             if part.delivery_count == 1:
                 self.meter.on_acquired(part.last - part.first + 1)
-        # Of what was read, as another read could fail: nobody would get what counts as delivered now.
+        # A part of what was read: another read could fail, and no member would get what counts as delivered now.
         first, last = acquired[0].first, acquired[-1].last
         position = next((batch.position for batch in bounds if batch.last >= first), bounds[-1].position)
         end_position = next((batch.end_position for batch in bounds if batch.last >= last), bounds[-1].end_position)
@@ -297,8 +297,8 @@ class LivePartition:
 
     def _tell_damage(self, error: CorruptRecordError) -> None:
         """Log it, once for as long as members ask again and again."""
-        if str(error) != self._told_damage:
-            self._told_damage = str(error)
+        if str(error) not in self._told_damage:
+            self._told_damage.add(str(error))
             logger.error("share group %s gets nothing from here on: %s", self.key.group_id, error)
 
     def _aborted(self, bounds: Sequence[BatchBounds]) -> list[tuple[int, int]]:

@@ -94,13 +94,6 @@ class Machine:
             return self.world.now_ns + self._clock_offset_ns + drift_ns
         return self._clock_ns(self.world.now_ns) + drift_ns
 
-    def monotonic_s(self) -> float:
-        """The same in seconds."""
-        self._drift_ns = drift_ns = self._drift_ns + _CLOCK_READ_NS
-        if self._clock_rate == 1.0:
-            return (self.world.now_ns + self._clock_offset_ns + drift_ns) / 1e9
-        return (self._clock_ns(self.world.now_ns) + drift_ns) / 1e9
-
     def _clock_ns(self, world_ns: int) -> int:
         if self._clock_rate == 1.0:
             return world_ns + self._clock_offset_ns
@@ -159,11 +152,9 @@ class Machine:
 
     def at_monotonic_s(self, when_s: float, action: Callable[[], None]) -> Event:
         """An event at a moment of this machine's clock."""
-        world, rate = self.world, self._clock_rate
-        now_ns = world.now_ns
-        clock_ns = now_ns + self._clock_offset_ns if rate == 1.0 else self._clock_ns(now_ns)
-        ahead_ns = when_s * 1e9 - clock_ns - self._drift_ns
-        return world.at(now_ns + int(ahead_ns / rate) + 1, action)
+        world = self.world
+        ahead_ns = when_s * 1e9 - self._clock_ns(world.now_ns) - self._drift_ns
+        return world.at(world.now_ns + int(ahead_ns / self._clock_rate) + 1, action)
 
     # Processor
 
@@ -223,7 +214,8 @@ class Machine:
         """Bytes of a connection are here."""
         if not self._is_at_once():
             sock.arrive(data)
-        elif sock.take(data):
+            return
+        if sock.take(data):
             self._enter(self._take_in, sock)
 
     def _take_in(self, sock: SimulatedSocket) -> None:
@@ -248,8 +240,7 @@ class Machine:
     def _enter(self, work: Callable[..., object], *arguments: object) -> None:
         """Run something on the loop, and see what it set going in native code."""
         loop, world = self.loop, self.world
-        is_right = self._clock_rate == 1.0
-        now_ns = world.now_ns + self._clock_offset_ns if is_right else self._clock_ns(world.now_ns)
+        now_ns = self._clock_ns(world.now_ns)
         drift_ns = self._drift_ns - now_ns + self._entered_ns
         self._drift_ns = drift_ns = max(drift_ns, 0)
         self._entered_ns = now_ns

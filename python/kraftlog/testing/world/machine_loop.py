@@ -38,11 +38,7 @@ class Processor(SocketOwner, Protocol):
     network: Network
 
     def monotonic_ns(self) -> int:
-        """Its clock, nanoseconds."""
-        ...
-
-    def monotonic_s(self) -> float:
-        """The same in seconds."""
+        """Its clock."""
         ...
 
     def wake_up(self) -> None:
@@ -193,14 +189,10 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     def read(self, sock: Any) -> int:
         """Run the reader of a socket that has something, as a turn without anything else; returns how many it ran."""
-        found = self._readers.get(sock.fileno())
-        if found is None:
+        if sock.fileno() not in self._readers:
             return 0
-        callback, arguments, context = found
         try:
-            context.run(callback, *arguments)
-            if sock.is_readable:
-                self.socket_changed(sock)
+            self._read_if_readable(sock)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001  as asyncio's
@@ -209,7 +201,9 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     # asyncio
 
-    get_debug = staticmethod(bool)  # False, without a frame: every future asks
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
 
     def set_debug(self, enabled: bool) -> None:
         """Nothing."""
@@ -231,7 +225,7 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """The machine's monotonic clock, seconds."""
-        return self._machine.monotonic_s()
+        return self._machine.monotonic_ns() / 1e9
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None

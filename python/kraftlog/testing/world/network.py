@@ -146,16 +146,9 @@ class SimulatedSocket:
 
     def recv_into(self, buffer: Any, nbytes: int = 0) -> int:
         """As ``recv``, into ``buffer``."""
-        received, room = self._received, nbytes or len(buffer)
-        size = len(received)
-        if 0 < size <= room:
-            buffer[:size] = received
-            received.clear()
-            if self.peer is not None:
-                self.peer.drained(size)
-            return size
-        data = self.recv(room)
-        buffer[: len(data)] = data
+        view = memoryview(buffer)
+        data = self.recv(nbytes or len(view))
+        view[: len(data)] = data
         return len(data)
 
     @property
@@ -181,7 +174,7 @@ class SimulatedSocket:
 
     def sendmsg(self, buffers: Any, _ancillary: Any = (), _flags: int = 0) -> int:
         """Send some of the bytes of several buffers; errors as ``send``."""
-        return self._send(b"".join(buffers))
+        return self._send(b"".join(bytes(buffer) for buffer in buffers))
 
     def _send(self, data: bytes) -> int:
         if self._error is not None:

@@ -29,7 +29,6 @@ class Stream(asyncio.Transport):
         self._loop = loop
         self._sock = sock
         self._protocol = protocol
-        self._is_buffered = hasattr(protocol, "get_buffer")
         self._out: deque[memoryview] = deque()
         self._out_bytes = 0
         self._is_closing = False
@@ -46,7 +45,6 @@ class Stream(asyncio.Transport):
     def set_protocol(self, protocol: Any) -> None:
         """Give what arrives to another one."""
         self._protocol = protocol
-        self._is_buffered = hasattr(protocol, "get_buffer")
 
     def is_closing(self) -> bool:
         """Whether it is closed or being closed."""
@@ -70,7 +68,7 @@ class Stream(asyncio.Transport):
 
     def _on_readable(self) -> None:
         try:
-            if self._is_buffered:
+            if isinstance(self._protocol, asyncio.BufferedProtocol) or hasattr(self._protocol, "get_buffer"):
                 buffer = self._protocol.get_buffer(-1)
                 count = self._sock.recv_into(buffer)
                 if count:
@@ -102,7 +100,7 @@ class Stream(asyncio.Transport):
 
     def writelines(self, list_of_data: Any) -> None:
         """Send several."""
-        self.write(b"".join(list_of_data))
+        self.write(b"".join(bytes(data) for data in list_of_data))
 
     def _flush(self) -> None:
         try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
+import heapq
 import random
 from collections.abc import Callable, Coroutine
-from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from kraftlog.testing.world.foreign_code import VirtualTime
@@ -40,19 +40,18 @@ class Inhabitant(Protocol):
         """The world ends."""
 
 
-class Event(list[Any]):
-    """Something that happens at a moment of the world, unless it is cancelled before.
+class Event:
+    """Something that happens at a moment of the world, unless it is cancelled before."""
 
-    Its moment (ns), its number and its action. Numbers are unique, so that comparing two events runs no Python, hence
-    no collection, which could add another. The action is None once it has happened or was cancelled: a timer and its
-    event, which know each other, are free then.
-    """
+    __slots__ = ("action",)
 
-    __slots__ = ()
+    def __init__(self, action: Callable[[], None]) -> None:
+        # None once it has happened or was cancelled: a timer and its event, which know each other, are free then.
+        self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
         """Let it not happen."""
-        self[2] = None
+        self.action = None
 
 
 class World:
@@ -80,7 +79,7 @@ class World:
         self.machines: dict[str, Inhabitant] = {}
         self.event_count = 0
         self.watchers: list[Callable[[Any], None]] = []
-        self._events: list[Event] = []
+        self._events: list[tuple[int, int, Event]] = []
         self._next_number = 0
         self._virtual_time = VirtualTime(seed)
         self._virtual_time.begin()
@@ -101,8 +100,10 @@ class World:
     def at(self, at_ns: int, action: Callable[[], None]) -> Event:
         """Let something happen at ``at_ns``, or now if that is past."""
         self._next_number = number = self._next_number + 1
-        event = Event((at_ns if at_ns > self.now_ns else self.now_ns, number, action))  # noqa: FURB136  `max` is slower
-        heappush(self._events, event)
+        at_ns = max(at_ns, self.now_ns)
+        event = Event(action)
+        # A tuple of numbers first: comparing them runs no Python, hence no collection, which could push too.
+        heapq.heappush(self._events, (at_ns, number, event))
         return event
 
     def after_ms(self, delay_ms: float, action: Callable[[], None]) -> Event:
@@ -159,15 +160,15 @@ class World:
         """Let the next event happen; False when there is none."""
         events = self._events
         while events:
-            event = heappop(events)
-            action = event[2]
+            at_ns, _, event = heapq.heappop(events)
+            action = event.action
             if action is None:
                 continue
-            event[2] = None
-            self.now_ns = event[0]
-            self.event_count = count = self.event_count + 1
-            if count % _EVENTS_PER_COLLECTION == 0:
-                is_full = count % (_EVENTS_PER_COLLECTION * _COLLECTIONS_PER_FULL) == 0
+            event.action = None
+            self.now_ns = at_ns
+            self.event_count += 1
+            if self.event_count % _EVENTS_PER_COLLECTION == 0:
+                is_full = self.event_count % (_EVENTS_PER_COLLECTION * _COLLECTIONS_PER_FULL) == 0
                 gc.collect(2 if is_full else 1)
             action()
             return True

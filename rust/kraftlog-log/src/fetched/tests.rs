@@ -142,7 +142,7 @@ fn a_batch_after_a_gap_that_an_earlier_one_follows_is_an_error() {
     // Also where the answer begins with it.
     records.restart(Buffer::from_vec(of_later[1..].concat()), 1, None);
     assert!(records.next_rows().unwrap_err().to_string().contains("follows a gap"));
-    // Damage behind the gap is told where it is.
+    // Damage behind the gap is reported at its own position.
     let mut damaged = of_later.clone();
     *damaged[2].last_mut().unwrap() ^= 1;
     records.restart(Buffer::from_vec(damaged.concat()), 0, None);

@@ -53,7 +53,8 @@ impl Segment {
                 return Err(Error::corrupt(position, -1, "bytes that are not a whole batch")
                     .located(self.path().display().to_string(), 0));
             }
-            // A batch of later offsets lies there by mistake if the one after it is not later still.
+            // A batch of later offsets lies there by mistake if the one after it is not later still. If that one cannot
+            // be read, the read that reaches it fails.
             Some(batch) => {
                 if let Some(after) = scan.next_batch().ok().flatten().filter(|after| !ascend(&batch, after)) {
                     let begin = after.header().base_offset();
