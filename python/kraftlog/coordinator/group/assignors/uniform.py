@@ -26,8 +26,7 @@ def _assign_homogeneous(group: GroupSpec) -> dict[str, Assignment]:
     subscribed = next(iter(group.members.values())).topics
     if not subscribed:
         return {}
-    # Those of one bucket in an order of their own: that of a set is another one in each process.
-    topics = uuid_order(sorted(subscribed), copied_capacity(len(subscribed)))
+    topics = uuid_order(subscribed, copied_capacity(len(subscribed)))
     held = {
         (topic_id, partition)
         for member in group.members.values()
