@@ -231,6 +231,11 @@ class AsyncQuorum:
         return self._opened().applied_end_offset
 
     @property
+    def replicated_log(self) -> ReplicatedLog[Group] | None:
+        """The log with its consensus core, to be read only, as checkers do; None before ``start`` has opened it."""
+        return getattr(self, "_log", None)
+
+    @property
     def failure(self) -> BaseException | None:
         """Why this replica does nothing any more; None while it works."""
         return self._log.failure if hasattr(self, "_log") else None

@@ -210,7 +210,7 @@ class MetadataLog:
         """Cut the log at ``end_offset`` (exclusive), durably."""
         self._log.truncate_to(end_offset)
 
-    def read(self, offset: Offset, *, max_bytes: int, end_offset: int) -> FileSlice:
+    def read(self, offset: int, *, max_bytes: int, end_offset: int) -> FileSlice:
         """Whole batches from ``offset`` up to ``end_offset`` (exclusive), at least one, as a slice of the file."""
         return self._log.read(offset, max_bytes=max_bytes, end_offset=end_offset)
 

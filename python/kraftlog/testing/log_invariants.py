@@ -16,7 +16,7 @@ from kraftlog.testing.disk import SimulatedDisk, StoredSnapshot
 from kraftlog.testing.node import SimulatedNode
 from kraftlog.types import Epoch, Offset, ReplicaKey, SnapshotId, Uuid
 
-__all__ = ["InvariantViolationError", "LogInvariants"]
+__all__ = ["InvariantViolationError", "LogInvariants", "voter_sets_overlap"]
 
 
 class InvariantViolationError(AssertionError):
@@ -92,7 +92,7 @@ class LogInvariants:
         for _, record in batch.control_records:
             if isinstance(record, VotersChange):
                 self.looked["INV-20"] += 1
-                if not _overlap(before, record.voters):
+                if not voter_sets_overlap(before, record.voters):
                     self.fail("INV-20", node, f"voters {before.ids} are followed by {record.voters.ids}")
                 ids = [voter.key.node_id for voter in record.voters]
                 if len(ids) != len(set(ids)):
@@ -310,7 +310,7 @@ class LogInvariants:
             self.fail("INV-16", node, f"loads {snapshot.snapshot_id}, committed is {self.high_watermark}")
 
 
-def _overlap(before: VoterSet, after: VoterSet) -> bool:
+def voter_sets_overlap(before: VoterSet, after: VoterSet) -> bool:
     """Whether at most one voter differs; while directory ids were not known, by node id. The first set is any."""
     if not len(before):
         return True

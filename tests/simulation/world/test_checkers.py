@@ -9,15 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from kraftlog._kraftlog import encode_values
 from kraftlog.controller.topic_image import RECOVERED, RECOVERING, PartitionImage
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.metadata_checker import MetadataChecker
 from kraftlog.testing.world.partition_checker import PartitionChecker
+from kraftlog.testing.world.quorum_checker import QuorumChecker
 from kraftlog.testing.world.recovery import NO_CLEAN_LEADER, missing_leader
 from kraftlog.testing.world.story import Story
-from kraftlog.types import Uuid
+from kraftlog.types import ElectionState, Uuid
 from kraftlog.wire.frame import encode_request
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.produce import ProduceRequest
@@ -100,6 +102,7 @@ def led_by_one_that_lost_all(state, start_counts, last_in_sync=(1, 2)):
     new.start_count, old.start_count = start_counts
     metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: last_in_sync)
     checker = PartitionChecker({1: new, 2: old}, metadata, story())
+    checker._leader_high_watermarks[TOPIC_ID, 0] = 5
     checker.after_turn(old)
     checker.after_turn(new)
 
@@ -132,6 +135,7 @@ def led_by_the_last_in_sync(*, disk_since_ms, level, isr=(1,)):
     other = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
     metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: (1, 2))
     checker = PartitionChecker({1: last, 2: other}, metadata, story())
+    checker._leader_high_watermarks[TOPIC_ID, 0] = 5
     checker.after_turn(other)
     with pytest.raises(InvariantViolationError) as found:
         checker.after_turn(last)
@@ -176,16 +180,24 @@ def test_a_disk_that_fails_under_the_checker_breaks_no_rule():
 
 def epochs(*lives):
     """A node that shows, in one life after the other, epochs of its core and of its disk."""
-    checker = MetadataChecker(story())
-    image = SimpleNamespace(offset=0, epoch=0, topics=(), cluster=SimpleNamespace(brokers={}))
+    checker = QuorumChecker({}, story())
     for number, life in enumerate(lives):
-        core = SimpleNamespace(is_leader=False, high_watermark=None, log_end_offset=0)
-        driver = SimpleNamespace()
-        replica = SimpleNamespace(is_opened=True, log=SimpleNamespace(raft=core, driver=driver), raft=core)
-        node = SimpleNamespace(metadata=SimpleNamespace(replica=replica, image=image))
-        machine = SimpleNamespace(node_id=1, name="broker-1", node=node, start_count=number, disk_number=0)
+        log = SimpleNamespace(end_offset=0, last_epoch=0)
+        core = SimpleNamespace(
+            is_leader=False, high_watermark=None, log_end_offset=0, log=log, voters=(), unanswered_count=0
+        )
+        driver = SimpleNamespace(flushed_end_offset=0)
+        machine = SimpleNamespace(
+            node_id=1,
+            name="broker-1",
+            replicated_log=SimpleNamespace(raft=core, driver=driver, log=None),
+            start_count=number,
+            disk_number=0,
+            has_bad_disk=True,  # its log is not read
+        )
         for epoch, stored_epoch in life:
-            core.epoch, core.role, driver.stored_epoch = epoch, SimpleNamespace(epoch=epoch), stored_epoch
+            core.epoch, core.role = epoch, SimpleNamespace(epoch=epoch)
+            driver.stored_state = ElectionState(epoch=stored_epoch)
             checker.after_turn(machine)
 
 
@@ -196,6 +208,92 @@ def test_an_epoch_that_was_never_stored_may_be_forgotten():
         epochs([(1, 1), (2, 2)], [(1, 1)])
     with pytest.raises(InvariantViolationError, match="INV-04"):
         epochs([(2, 1), (1, 1)])
+
+
+class Replicas:
+    """A leader and a follower of one partition, whose logs are given as batches: base offset, end offset and epoch."""
+
+    def __init__(self):
+        self.machines = [machine_of(number, partition_of(1, number, high_watermark=0, log_end=0)) for number in (1, 2)]
+        self.checker = PartitionChecker(
+            dict(enumerate(self.machines, 1)), SimpleNamespace(newest_state=lambda *_: None), story()
+        )
+        for machine in self.machines:
+            machine.has_bad_disk = False
+
+    def show(self, number, *batches, high_watermark=0, epoch=0, entries=None, start=0):
+        """Let a replica have these batches, and look at it."""
+        partition = self.machines[number - 1].node.partitions[0]
+        scanned = []
+        for base, _, batch_epoch in batches:
+            if not scanned or scanned[-1][0] != batch_epoch:
+                scanned.append((batch_epoch, base))
+
+        def read(offset, *, max_bytes, end_offset):
+            del max_bytes
+            data = b"".join(
+                encode_values([b"r"] * (end - base), timestamps=1, base_offset=base, partition_leader_epoch=batch_epoch)
+                for base, end, batch_epoch in batches
+                if offset < end <= end_offset
+            )
+            return SimpleNamespace(read=lambda: data)
+
+        partition.log.read, partition.log.log_start_offset = read, start
+        partition.log.epoch_entries = lambda: scanned if entries is None else entries
+        partition.replica.log_end_offset = batches[-1][1] if batches else start
+        partition.replica.high_watermark, partition.replica.leader_epoch = high_watermark, epoch
+        self.checker.after_turn(self.machines[number - 1])
+
+
+def test_replicas_that_write_the_same_break_no_rule():
+    replicas = Replicas()
+    replicas.show(1, (0, 2, 0), (2, 3, 0))
+    replicas.show(2, (0, 2, 0))
+    replicas.show(1, (0, 2, 0), (2, 3, 0), high_watermark=2)
+    replicas.show(2, (0, 2, 0), (2, 3, 0), high_watermark=2)
+    replicas.show(2, (0, 2, 0), (2, 4, 1), high_watermark=2, epoch=1)
+    assert replicas.checker.looked["RINV-14"] == 2
+    assert replicas.checker.looked["RINV-16"] == 3
+
+
+def test_a_follower_shows_no_high_watermark_that_no_leader_had():
+    replicas = Replicas()
+    replicas.show(1, (0, 2, 0), high_watermark=1)
+    with pytest.raises(InvariantViolationError, match="RINV-13"):
+        replicas.show(2, (0, 2, 0), high_watermark=2)
+
+
+def test_uncommitted_batches_of_one_offset_and_epoch_are_equal():
+    replicas = Replicas()
+    replicas.show(1, (0, 2, 0))
+    with pytest.raises(InvariantViolationError, match="RINV-15"):
+        replicas.show(2, (0, 1, 0))
+
+
+def test_leader_epochs_are_those_of_the_batches():
+    replicas = Replicas()
+    replicas.show(1, (0, 2, 0), (2, 3, 1), entries=[(0, 0), (1, 2), (2, 3)], epoch=1)
+    with pytest.raises(InvariantViolationError, match="RINV-16"):
+        replicas.show(2, (0, 2, 0), (2, 3, 1), entries=[(0, 0)], epoch=1)
+
+
+def test_committed_records_are_not_truncated():
+    """A replica may cut what nobody committed, and begin anew where its leader's log begins (RINV-17)."""
+    replicas = Replicas()
+    replicas.show(1, (0, 2, 0), (2, 3, 0), high_watermark=3)
+    replicas.show(2, (0, 2, 0), (2, 3, 0), (3, 4, 0))
+    replicas.show(2, (0, 2, 0), (2, 3, 0))
+    with pytest.raises(InvariantViolationError, match="RINV-17"):
+        replicas.show(2, (0, 2, 0))
+    replicas = Replicas()
+    replicas.show(1, (0, 2, 0), (2, 3, 0), high_watermark=3)
+    replicas.show(2, (0, 2, 0), high_watermark=2)
+    replicas.show(2, high_watermark=1, start=1)
+    replicas = Replicas()
+    replicas.show(1, (0, 3, 0), high_watermark=3)
+    replicas.show(2, (0, 2, 7), high_watermark=0)
+    replicas.show(2)  # what it had was another record
+    assert replicas.checker.looked["RINV-17"] == 1
 
 
 class Thing(SimpleNamespace):

@@ -191,9 +191,14 @@ class RaftDriver:
         return host.monotonic_ns() // 1_000_000
 
     @property
-    def stored_epoch(self) -> int:
-        """The epoch on disk; the core's own is higher while it is being written."""
-        return self._persisted.epoch
+    def stored_state(self) -> ElectionState:
+        """The election state on disk; the core's own is newer while it is being written."""
+        return self._persisted
+
+    @property
+    def flushed_end_offset(self) -> Offset:
+        """Exclusive end of what is durable in the log."""
+        return self._flushed_end_offset
 
     @property
     def can_be_succeeded(self) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.frame_stream import FrameStream
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.machine import Machine
@@ -17,7 +18,6 @@ __all__ = ["AnswerChecker"]
 
 _PRODUCE: Final = 0
 _FETCH: Final = 1
-_SIZE: Final = struct.Struct(">i")
 # API key, version, correlation id, length of the client id.
 _HEADER: Final = struct.Struct(">hhih")
 _INT16: Final = struct.Struct(">h")
@@ -35,30 +35,6 @@ _VERIFICATION_MS: Final = 60_000
 _NEVER: Final = float("inf")
 # Between two looks for requests without an answer.
 _LOOK_NS: Final = 500_000_000
-
-
-class _Frames:
-    """Cuts a stream into frames."""
-
-    __slots__ = ("_rest",)
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The frames that end within ``data``, without their sizes."""
-        if self._rest:
-            data = self._rest + data
-        frames: list[bytes] = []
-        position = 0
-        while len(data) - position >= _SIZE.size:
-            end = position + _SIZE.size + _SIZE.unpack_from(data, position)[0]
-            if end > len(data):
-                break
-            frames.append(data[position + _SIZE.size : end])
-            position = end
-        self._rest = data[position:]
-        return frames
 
 
 class _Request:
@@ -83,7 +59,7 @@ class _Connection:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.is_full = False
-        self.incoming, self.outgoing = _Frames(), _Frames()
+        self.incoming, self.outgoing = FrameStream(), FrameStream()
         self.waiting: deque[_Request] = deque()
 
 

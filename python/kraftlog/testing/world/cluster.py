@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
@@ -12,8 +13,10 @@ from kraftlog.testing.world.administration import Administration
 from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.machine import FLUSH_MS, Machine
 from kraftlog.testing.world.metadata_checker import MetadataChecker
-from kraftlog.testing.world.node_machine import BROKER_PORT, ClusterShape, NodeMachine, make_cluster
+from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT, ClusterShape, NodeMachine, make_cluster
 from kraftlog.testing.world.partition_checker import PartitionChecker
+from kraftlog.testing.world.quorum_checker import QuorumChecker
+from kraftlog.testing.world.raft_message_checker import RaftMessageChecker
 from kraftlog.testing.world.recovery import missing_recovery
 from kraftlog.testing.world.story import Story
 from kraftlog.testing.world.world import World
@@ -21,12 +24,38 @@ from kraftlog.testing.world.world import World
 if TYPE_CHECKING:
     import asyncio
 
+    from kraftlog.testing.world.network import ByteWatcher, SimulatedSocket
+
 __all__ = ["Cluster"]
 
 T = TypeVar("T")
 
 _START_MS = 120_000.0
 _SECTOR_BYTES = 512
+
+
+class _ByteCheckers:
+    """Checkers that see the bytes of all connections.
+
+    They are called by the code of a node, which may catch what they raise: the first violation is kept instead.
+    """
+
+    def __init__(self, checkers: Sequence[ByteWatcher]) -> None:
+        self._checkers = checkers
+        self.violation: InvariantViolationError | None = None
+
+    def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
+        """Bytes have reached a socket; none are the end of the stream."""
+        for checker in self._checkers:
+            checker.arrived(sock, data)
+
+    def sent(self, sock: SimulatedSocket, data: bytes) -> None:
+        """A process has handed bytes to a socket."""
+        try:
+            for checker in self._checkers:
+                checker.sent(sock, data)
+        except InvariantViolationError as error:
+            self.violation = self.violation or error
 
 
 class Cluster:
@@ -85,12 +114,15 @@ class Cluster:
         for machine in self.nodes.values():
             machine.on_exit = self._on_exit
         by_id = {machine.node_id: machine for machine in self.nodes.values()}
+        self.quorum = QuorumChecker(by_id, self.story)
         self.metadata = MetadataChecker(self.story)
         self.partitions = PartitionChecker(by_id, self.metadata, self.story)
         self._checks = checks
         self.answers = AnswerChecker(BROKER_PORT, self.story)
+        self.messages = RaftMessageChecker(CONTROLLER_PORT, self.quorum, self.story)
+        self._bytes = _ByteCheckers([self.answers, self.messages])
         if checks:
-            self.world.network.byte_watcher = self.answers
+            self.world.network.byte_watcher = self._bytes
         self.world.watchers.append(self._after_turn)
         self._clients: dict[str, Machine] = {}
         self._is_quiet = False
@@ -132,6 +164,9 @@ class Cluster:
         if machine.loop.failures:
             self._fail_callback(machine)
         if self._checks:
+            if self._bytes.violation is not None:
+                raise self._bytes.violation
+            self.quorum.after_turn(machine)
             self.metadata.after_turn(machine)
             self.partitions.after_turn(machine)
             self.answers.after_turn(machine)
@@ -189,6 +224,12 @@ class Cluster:
             TimeoutError: It does not hold after ``within_ms`` of virtual time.
         """
         self.world.run_until(condition, within_ms=within_ms)
+
+    @property
+    def looked(self) -> Counter[str]:
+        """How often each rule had something to look at."""
+        checkers = (self.quorum, self.messages, self.metadata, self.partitions, self.answers)
+        return sum((checker.looked for checker in checkers), Counter())
 
     @property
     def is_quiet(self) -> bool:

@@ -99,6 +99,10 @@ class Machine:
             return world_ns + self._clock_offset_ns
         return self._clock_base_ns + int((world_ns - self._clock_since_ns) * self._clock_rate)
 
+    def clock_ms(self) -> int:
+        """What ``monotonic_ns`` shows, in milliseconds and without that a process reads it, which takes time."""
+        return (self._clock_ns(self.world.now_ns) + self._drift_ns) // 1_000_000
+
     def wall_ms(self) -> int:
         """Its wall clock, which may be wrong."""
         return self.world.wall_ms() + self.wall_offset_ms

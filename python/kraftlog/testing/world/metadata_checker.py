@@ -1,9 +1,9 @@
-"""Invariants of the metadata quorum and of the metadata itself (docs/behaviours, areas 24 and 29)."""
+"""Invariants of the metadata in the images of nodes (docs/behaviours, areas 24 and 29)."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
@@ -13,62 +13,37 @@ if TYPE_CHECKING:
 
 __all__ = ["MetadataChecker"]
 
-# Epoch, whether it leads, high watermark (-1 for unknown) and the epoch on disk.
-_CoreState: TypeAlias = tuple[int, bool, int, int]
-
 
 class _Life:
     """What one process is looked at for, and what it showed last."""
 
-    __slots__ = (
-        "core",
-        "driver",
-        "epoch",
-        "high_watermark",
-        "image_offset",
-        "metadata",
-        "number",
-        "role",
-        "state",
-        "stored_epoch",
-    )
+    __slots__ = ("image_offset", "metadata", "number")
 
-    def __init__(self, number: int, metadata: Any, core: Any, driver: Any) -> None:
+    def __init__(self, number: int, metadata: Any) -> None:
         self.number = number
-        self.metadata, self.core, self.driver = metadata, core, driver
-        # A role is another object in each epoch.
-        self.role: Any = None
-        self.epoch = self.stored_epoch = -1
-        self.high_watermark: int | None = None
-        self.state: _CoreState | None = None
+        self.metadata = metadata
         # The image itself changes in place.
         self.image_offset: int | None = None
 
 
 class MetadataChecker:
-    """Looks at the consensus core and the image of a node after each turn of its loop.
+    """Looks at the image of a node after each turn of its loop.
 
     Args:
-        story: Gets elections.
+        story: Gets what nodes learn of partitions.
 
     Attributes:
         looked: How often each rule had something to look at.
-        election_count: Epochs that had a leader.
     """
 
     def __init__(self, story: Story) -> None:
         self._story = story
-        self._leaders: dict[int, int] = {}
-        self._epochs: dict[tuple[int, int], int] = {}
         self._lives: dict[int, _Life] = {}
-        self._known: dict[int, tuple[int, int]] = {}
         self._epoch_at: dict[int, int] = {}
         self._states: dict[tuple[Any, int, int], Any] = {}
         self._latest: dict[tuple[int, Any, int], Any] = {}
         self._newest: dict[tuple[Any, int], Any] = {}
-        self._high_watermark = 0
         self.looked: Counter[str] = Counter()
-        self.election_count = 0
 
     def after_turn(self, machine: NodeMachine) -> None:
         """Check what changed on a node.
@@ -82,21 +57,6 @@ class MetadataChecker:
             if life is None:
                 return
             self._lives[machine.node_id] = life
-        core = life.core
-        role, high_watermark, stored_epoch = core.role, core.high_watermark, life.driver.stored_epoch
-        if (
-            role is not life.role
-            or role.epoch != life.epoch
-            or high_watermark != life.high_watermark
-            or stored_epoch != life.stored_epoch
-        ):
-            life.role, life.epoch = role, role.epoch
-            life.high_watermark, life.stored_epoch = high_watermark, stored_epoch
-            state = (core.epoch, core.is_leader, -1 if high_watermark is None else high_watermark, stored_epoch)
-            before = life.state
-            if state != before:
-                life.state = state
-                self._check_core(machine, core, before, state)
         image = life.metadata.image
         if image.offset != life.image_offset:
             self._check_image(machine, life, image)
@@ -117,47 +77,6 @@ class MetadataChecker:
             if state is not None and len(state.isr) >= min_insync_replicas:
                 return state.isr
         return newest.replicas
-
-    def _check_core(
-        self,
-        machine: NodeMachine,
-        core: Any,
-        before: _CoreState | None,
-        state: _CoreState,
-    ) -> None:
-        epoch, is_leader, high_watermark, stored_epoch = state
-        place = (machine.node_id, machine.disk_number)
-        self.looked["INV-04"] += 1
-        highest = max(self._epochs.get(place, 0), 0 if before is None else before[0])
-        if epoch < highest:
-            self._fail("INV-04", f"{machine.name}: the epoch fell from {highest} to {epoch}")
-        # An epoch that is not stored yet may be forgotten by the next process: nothing was promised with it.
-        self._epochs[place] = max(self._epochs.get(place, 0), stored_epoch)
-        if is_leader:
-            self.looked["INV-01"] += 1
-            leader = self._leaders.setdefault(epoch, machine.node_id)
-            if leader != machine.node_id:
-                self._fail("INV-01", f"{machine.name}: leads in epoch {epoch}, in which node {leader} led")
-            if before is None or not before[1]:
-                self.election_count += 1
-                self._story.tell(machine.name, f"is the active controller in epoch {epoch}")
-                self.looked["INV-07"] += 1
-                if core.log_end_offset < self._high_watermark:
-                    reason = f"{machine.name}: leads with log end {core.log_end_offset}, {self._high_watermark} was"
-                    self._fail("INV-07", f"{reason} committed")
-            if not core.is_voter and not core.is_own_voter_change_uncommitted:
-                self._fail("INV-29", f"{machine.name}: leads and is no voter")
-        elif before is not None and before[1]:
-            self._story.tell(machine.name, f"is not the active controller any more, epoch {epoch}")
-        if high_watermark > core.log_end_offset:
-            self._fail("INV-05", f"{machine.name}: high watermark {high_watermark}, log end {core.log_end_offset}")
-        # A new leader does not know it until a majority has fetched.
-        known = self._known.get(machine.node_id, (0, -1))
-        if high_watermark >= 0:
-            if known[0] == machine.start_count and high_watermark < known[1]:
-                self._fail("INV-05", f"{machine.name}: the high watermark fell from {known[1]} to {high_watermark}")
-            self._known[machine.node_id] = (machine.start_count, high_watermark)
-        self._high_watermark = max(self._high_watermark, high_watermark)
 
     def _check_image(self, machine: NodeMachine, life: _Life, image: Any) -> None:
         if life.image_offset is not None and image.offset < life.image_offset:
@@ -225,11 +144,8 @@ class MetadataChecker:
 
 
 def _life_of(machine: NodeMachine) -> _Life | None:
-    """The process that runs; None before it has a consensus core."""
+    """The process that runs; None before it has metadata."""
     node = machine.node
     if node is None or not hasattr(node, "metadata") or not node.metadata.replica.is_opened:
         return None
-    replica = node.metadata.replica
-    if not hasattr(replica, "log") or not hasattr(replica.log, "raft"):
-        return None
-    return _Life(machine.start_count, node.metadata, replica.raft, replica.log.driver)
+    return _Life(machine.start_count, node.metadata)

@@ -17,6 +17,7 @@ from kraftlog.testing.world.machine import Machine
 from kraftlog.types import NodeId, Uuid
 
 if TYPE_CHECKING:
+    from kraftlog.runtime.raft.replicated_log import ReplicatedLog
     from kraftlog.testing.world.world import World
 
 __all__ = ["ClusterShape", "NodeMachine", "make_cluster"]
@@ -68,6 +69,14 @@ class NodeMachine(Machine):
         self._voters: Sequence[DynamicVoter] | None = ()
         self._levels: Mapping[str, int] = {}
         self._cluster_id = ""
+
+    @property
+    def replicated_log(self) -> ReplicatedLog[Any] | None:
+        """Of the quorum that the process is a replica of; None before it has opened it."""
+        node = self.node
+        if node is None or not hasattr(node, "metadata") or not node.metadata.replica.is_opened:
+            return None
+        return getattr(node.metadata.replica, "log", None)
 
     @property
     def data_path(self) -> Any:

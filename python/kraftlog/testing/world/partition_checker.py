@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -10,6 +10,7 @@ from kraftlog.errors import PoisonedLogError
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.committed_batches import CommittedBatches
+from kraftlog.testing.world.followed_log import FollowedLog, LogRules, ScannedBatch, Written
 from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
 
 if TYPE_CHECKING:
@@ -21,16 +22,24 @@ __all__ = ["PartitionChecker"]
 
 _Key: TypeAlias = tuple[Any, int]
 _RECOVERING = 1  # of a partition whose leader was elected uncleanly (KIP-704)
+_RULES = LogRules(order="RINV-16", matching="RINV-15")
 
 
 class _ReplicaLife:
-    """What one replica showed since its process began."""
+    """What one replica showed since its process began.
 
-    __slots__ = ("checked_offset", "state")
+    Attributes:
+        state: High watermark, leader epoch, whether it leads, log start and log end offset.
+        log: What was read of its log.
+        uncommitted: Of that, batches that it does not call committed.
+    """
+
+    __slots__ = ("log", "state", "uncommitted")
 
     def __init__(self) -> None:
         self.state: tuple[int, int, bool, int, int] | None = None
-        self.checked_offset = -1
+        self.log: FollowedLog | None = None
+        self.uncommitted: deque[ScannedBatch] = deque()
 
 
 class _NodeLife:
@@ -86,9 +95,11 @@ class PartitionChecker:
         self._leaders: dict[tuple[_Key, int], int] = {}
         # The highest that any replica showed, and when.
         self._high_watermarks: dict[_Key, int] = {}
+        self._leader_high_watermarks: dict[_Key, int] = {}
         self._raised_ms: dict[_Key, float] = {}
         self._log_starts: dict[tuple[int, Any, _Key], int] = {}
         self._batches = CommittedBatches()
+        self._written: Written = {}
         self.looked: Counter[str] = Counter()
         self.leader_changes = 0
 
@@ -146,10 +157,15 @@ class PartitionChecker:
                 self._became_leader(machine, key, name, leader_epoch, log_end, partition.replica.min_insync_replicas)
             if before is not None and before[2] and before[1] == leader_epoch and high_watermark > before[0]:
                 self._check_raised(partition, key, name, high_watermark, leader_epoch)
+            self._leader_high_watermarks[key] = max(high_watermark, self._leader_high_watermarks.get(key, 0))
+        else:
+            self.looked["RINV-13"] += 1
+            if high_watermark > self._leader_high_watermarks.get(key, 0):
+                self._fail("RINV-13", f"{name}: high watermark {high_watermark}, which no leader has shown")
         if high_watermark > self._high_watermarks.get(key, 0):
             self._high_watermarks[key] = high_watermark
             self._raised_ms[key] = machine.world.now_ms
-        self._compare(machine, partition, replica, key, name, log_start, high_watermark)
+        self._read(machine, partition, replica, key, name, before, state)
 
     def _became_leader(
         self, machine: NodeMachine, key: _Key, name: str, leader_epoch: int, log_end: int, min_insync_replicas: int
@@ -251,30 +267,51 @@ class PartitionChecker:
                 )
                 self._fail("RINV-08", reason)
 
-    def _compare(
+    def _read(
         self,
         machine: NodeMachine,
         partition: Any,
         replica: _ReplicaLife,
         key: _Key,
         name: str,
-        log_start: int,
-        high_watermark: int,
+        before: tuple[int, int, bool, int, int] | None,
+        state: tuple[int, int, bool, int, int],
     ) -> None:
-        """Below the high watermark every replica has the same bytes."""
-        start = max(replica.checked_offset, log_start)
-        if machine.has_bad_disk or high_watermark <= start:
+        """Read what is new in a log, and compare what is committed: every replica has the same bytes."""
+        if machine.has_bad_disk:
             return
-        self.looked["RINV-14"] += 1
+        high_watermark, leader_epoch, _, log_start, log_end = state
+        log = replica.log
+        if log is None:
+            log = replica.log = FollowedLog(name, key, partition.log, _RULES, self._written)
+        elif before is not None and before[1] != leader_epoch:
+            # It may have been truncated and grown since the last look.
+            log.cut(min(before[0], high_watermark))
+        uncommitted, last_epoch = replica.uncommitted, log.last_epoch
+        if before is not None and log_end < before[4] and not log_start == log_end > before[3]:
+            # The log was cut, and does not begin anew where the leader's begins.
+            self.looked["RINV-17"] += 1
+            if log_end < before[0] or any(
+                batch.end_offset > log_end and self._batches.has(key, batch) for batch in uncommitted
+            ):
+                self._fail("RINV-17", f"{name}: truncated from {before[4]} to {log_end}, which cuts committed records")
+        log.cut(log_end)
+        while uncommitted and uncommitted[-1].end_offset > log.end_offset:
+            uncommitted.pop()
         try:
-            self._batches.check(key, name, partition.log, start, high_watermark)
+            uncommitted.extend(log.follow(log_start, log_end))
+            if before is None or log.last_epoch != last_epoch or log_end < before[4]:
+                self.looked["RINV-16"] += 1
+                log.check_epochs(partition.log.epoch_entries(), log_start)
         except PoisonedLogError:
             return  # a flush failed: nothing is read from this log any more
         except OSError:
             if machine.is_disk_failing:
                 return  # the checker itself ran into the fault; it reads there again
             raise
-        replica.checked_offset = high_watermark
+        while uncommitted and uncommitted[0].end_offset <= high_watermark:
+            self.looked["RINV-14"] += 1
+            self._batches.check(key, name, uncommitted.popleft())
 
     def _fail(self, identifier: str, reason: str) -> None:
         raise InvariantViolationError(identifier, reason, self._story.last(40))

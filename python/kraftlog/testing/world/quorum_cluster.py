@@ -10,6 +10,7 @@ from kraftlog.errors import KraftlogError
 from kraftlog.quorum.async_quorum import AsyncQuorum, Options
 from kraftlog.quorum.settings import LISTENER_NAME
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
+from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.testing.world.history import CommandHistory
 from kraftlog.testing.world.machine import Machine
@@ -95,6 +96,11 @@ class QuorumMachine(NodeMachine):
         self.start_task = loop.create_task(quorum.start())
         self.start_task.add_done_callback(lambda started: self._started(quorum, started))
         loop.create_task(self._use(quorum, commands, self.start_task))
+
+    @property
+    def replicated_log(self) -> ReplicatedLog[Any] | None:
+        """Of the replica; None before it has opened it."""
+        return None if self.quorum is None else self.quorum.replicated_log
 
     async def _follow(self, node: Any) -> None:
         error = await node.wait_failed()

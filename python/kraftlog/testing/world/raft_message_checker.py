@@ -1,0 +1,197 @@
+"""Messages between replicas of a quorum show only what is on the sender's disk (INV-02, INV-03, INV-13)."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from kraftlog.raft.roles.role import same_voter
+from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.frame_stream import FrameStream
+from kraftlog.testing.world.node_machine import NodeMachine
+from kraftlog.types import NodeId, ReplicaKey
+from kraftlog.wire.frame import decode_request, decode_response
+from kraftlog.wire.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from kraftlog.wire.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
+from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlog.wire.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from kraftlog.wire.messages.vote import VoteRequest, VoteResponse
+
+if TYPE_CHECKING:
+    from kraftlog.testing.world.network import SimulatedSocket
+    from kraftlog.testing.world.quorum_checker import QuorumChecker, QuorumLife
+    from kraftlog.testing.world.story import Story
+
+__all__ = ["RaftMessageChecker"]
+
+# API key, version, correlation id.
+_HEADER: Final = struct.Struct(">hhi")
+_INT32: Final = struct.Struct(">i")
+_APIS: Final = frozenset(
+    message.API_KEY
+    for message in (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
+)
+
+
+class _Connection:
+    """One end of a connection: what it has sent, and on the server's end what it was asked."""
+
+    __slots__ = ("asked", "incoming", "outgoing")
+
+    def __init__(self) -> None:
+        self.incoming, self.outgoing = FrameStream(), FrameStream()
+        # API key, version and, of a Vote, the frame; by correlation id.
+        self.asked: dict[int, tuple[int, int, bytes]] = {}
+
+
+class RaftMessageChecker:
+    """Follows the bytes between replicas, and reads a message while its sender's disk is behind, or if it is a vote.
+
+    Args:
+        port: That replicas listen on.
+        quorum: Knows the replica of each process.
+        story: What is shown with a broken rule.
+
+    Attributes:
+        looked: How often each rule had something to look at.
+    """
+
+    def __init__(self, port: int, quorum: QuorumChecker, story: Story) -> None:
+        self._port = port
+        self._quorum = quorum
+        self._story = story
+        self._connections: WeakKeyDictionary[SimulatedSocket, _Connection] = WeakKeyDictionary()
+        self._granted: dict[tuple[int, int, int], ReplicaKey] = {}
+        self.looked: Counter[str] = Counter()
+
+    def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
+        """Bytes have reached a socket."""
+        if sock.getsockname()[1] != self._port:
+            return
+        connection = self._connections.setdefault(sock, _Connection())
+        for frame in connection.incoming.feed(data):
+            api_key, version, correlation_id = _HEADER.unpack_from(frame)
+            if api_key in _APIS:
+                kept = frame if api_key == VoteRequest.API_KEY else b""
+                connection.asked[correlation_id] = (api_key, version, kept)
+
+    def sent(self, sock: SimulatedSocket, data: bytes) -> None:
+        """A machine has handed bytes to a socket.
+
+        Raises:
+            InvariantViolationError: They show what is not on its disk.
+        """
+        is_server = sock.getsockname()[1] == self._port
+        if not is_server and sock.getpeername()[1] != self._port:
+            return
+        machine = sock.machine
+        life = self._quorum.life(machine) if isinstance(machine, NodeMachine) else None
+        connection = self._connections.setdefault(sock, _Connection())
+        for frame in connection.outgoing.feed(data):
+            if life is None:
+                continue
+            if is_server:
+                self._check_response(machine, life, frame, connection)
+            else:
+                self._check_request(machine, life, frame)
+
+    def _check_request(self, machine: Any, life: QuorumLife, frame: bytes) -> None:
+        api_key = _HEADER.unpack_from(frame)[0]
+        if api_key not in _APIS or not (_is_behind(life) or api_key == VoteRequest.API_KEY):
+            return
+        message: Any = decode_request(frame)[1]
+        stored, flushed = life.driver.stored_state, life.driver.flushed_end_offset
+        for partition in _partitions(message.topics):
+            match message:
+                case VoteRequest():
+                    epoch = partition.replica_epoch
+                    self.looked["INV-13"] += 1
+                    if partition.last_offset > flushed:
+                        reason = f"asks for a vote with log end {partition.last_offset}, durable is {flushed}"
+                        self._fail("INV-13", machine, reason)
+                    # A request may leave late, when the replica leads: its vote is not stored any more.
+                    has_voted = stored.voted_key is not None or stored.leader_id == machine.node_id
+                    if not partition.pre_vote and stored.epoch == epoch and not has_voted:
+                        self._fail("INV-03", machine, f"asks for votes without its own on disk: {stored}")
+                case BeginQuorumEpochRequest():
+                    epoch = partition.leader_epoch
+                    if stored.epoch == epoch and stored.leader_id != machine.node_id:
+                        self._fail("INV-03", machine, f"tells that it leads epoch {epoch}, on disk is {stored}")
+                case FetchRequest():
+                    epoch = partition.current_leader_epoch
+                    self.looked["INV-13"] += 1
+                    if life.core.is_voter and partition.fetch_offset > flushed:
+                        reason = f"acknowledges offset {partition.fetch_offset}, durable is {flushed}"
+                        self._fail("INV-13", machine, reason)
+                case FetchSnapshotRequest():
+                    epoch = partition.current_leader_epoch
+                case _:
+                    epoch = partition.leader_epoch
+            self._check_epoch(machine, life, epoch)
+
+    def _check_response(self, machine: Any, life: QuorumLife, frame: bytes, connection: _Connection) -> None:
+        asked = connection.asked.pop(_INT32.unpack_from(frame)[0], None)
+        if asked is None:
+            return
+        api_key, version, request = asked
+        if not (_is_behind(life) or api_key == VoteRequest.API_KEY):
+            return
+        message: Any = decode_response(api_key, version, frame)[1]
+        topics = message.responses if isinstance(message, FetchResponse) else message.topics
+        for partition in _partitions(topics):
+            match message:
+                case FetchResponse() | FetchSnapshotResponse():
+                    epoch = partition.current_leader.leader_epoch
+                case VoteResponse():
+                    epoch = partition.leader_epoch
+                    if partition.vote_granted:
+                        self._check_vote(machine, life, request)
+                case BeginQuorumEpochResponse() | EndQuorumEpochResponse():
+                    epoch = partition.leader_epoch
+                case _:
+                    continue
+            self._check_epoch(machine, life, epoch)
+
+    def _check_vote(self, machine: Any, life: QuorumLife, request: bytes) -> None:
+        """A granted vote leaves: it is on disk, and the only one of this disk in its epoch."""
+        message: Any = decode_request(request)[1]
+        for partition in _partitions(message.topics):
+            if partition.pre_vote:
+                continue
+            epoch = partition.replica_epoch
+            candidate = ReplicaKey(NodeId(partition.replica_id), partition.replica_directory_id)
+            stored = life.driver.stored_state
+            self.looked["INV-02"] += 1
+            if stored.epoch < epoch or (
+                stored.epoch == epoch and (stored.voted_key is None or not _is_same(stored.voted_key, candidate))
+            ):
+                self._fail("INV-03", machine, f"grants a vote to {candidate} in epoch {epoch}, on disk is {stored}")
+            place = (machine.node_id, machine.disk_number, epoch)
+            if not _is_same(self._granted.setdefault(place, candidate), candidate):
+                self._fail("INV-02", machine, f"voted for {self._granted[place]} and {candidate} in epoch {epoch}")
+
+    def _check_epoch(self, machine: Any, life: QuorumLife, epoch: int) -> None:
+        self.looked["INV-03"] += 1
+        stored = life.driver.stored_state
+        if epoch > stored.epoch:
+            self._fail("INV-03", machine, f"shows epoch {epoch}, on disk is {stored}")
+
+    def _fail(self, identifier: str, machine: Any, reason: str) -> None:
+        raise InvariantViolationError(identifier, f"{machine.name}: {reason}", self._story.last(40))
+
+
+def _is_behind(life: QuorumLife) -> bool:
+    """Whether the disk of a replica has not everything yet that its core goes by."""
+    core, driver = life.core, life.driver
+    return bool(core.epoch > driver.stored_state.epoch or core.log.end_offset > driver.flushed_end_offset)
+
+
+def _is_same(first: ReplicaKey, second: ReplicaKey) -> bool:
+    """Whether two keys may be of one replica; a key without a directory id is that of any."""
+    return same_voter(first, second) or same_voter(second, first)
+
+
+def _partitions(topics: Any) -> list[Any]:
+    return [partition for topic in topics for partition in topic.partitions]
