@@ -19,6 +19,7 @@ from kraftlog.testing.world.quorum_checker import QuorumChecker
 from kraftlog.testing.world.raft_message_checker import RaftMessageChecker
 from kraftlog.testing.world.recovery import missing_recovery
 from kraftlog.testing.world.story import Story
+from kraftlog.testing.world.visibility_checker import VisibilityChecker
 from kraftlog.testing.world.world import World
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ class Cluster:
         self._checks = checks
         self.answers = AnswerChecker(BROKER_PORT, self.story)
         self.messages = RaftMessageChecker(CONTROLLER_PORT, self.quorum, self.story)
-        self._bytes = _ByteCheckers([self.answers, self.messages])
+        self.visibility = VisibilityChecker(BROKER_PORT, self.partitions, self.story)
+        self._bytes = _ByteCheckers([self.answers, self.messages, self.visibility])
         if checks:
             self.world.network.byte_watcher = self._bytes
         self.world.watchers.append(self._after_turn)
@@ -228,7 +230,7 @@ class Cluster:
     @property
     def looked(self) -> Counter[str]:
         """How often each rule had something to look at."""
-        checkers = (self.quorum, self.messages, self.metadata, self.partitions, self.answers)
+        checkers = (self.quorum, self.messages, self.metadata, self.partitions, self.answers, self.visibility)
         return sum((checker.looked for checker in checkers), Counter())
 
     @property

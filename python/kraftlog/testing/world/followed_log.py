@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
-__all__ = ["BatchLog", "FollowedLog", "LogRules", "ScannedBatch", "Written", "scan"]
+__all__ = ["BatchLog", "FollowedLog", "LogRules", "ScannedBatch", "Written", "batches_in", "scan"]
 
 # base offset, length, partition leader epoch, magic, CRC-32C, attributes, last offset delta
 _HEADER = struct.Struct(">qiibIhi")
@@ -59,6 +59,19 @@ class LogRules:
     matching: str
 
 
+def batches_in(data: bytes) -> Iterator[ScannedBatch]:
+    """The whole batches of a part of a log."""
+    position = 0
+    while position + _HEADER.size <= len(data):
+        base_offset, length, epoch, _, _, attributes, last_delta = _HEADER.unpack_from(data, position)
+        end = position + _LENGTH_END + length
+        if end > len(data):
+            return
+        digest = hashlib.blake2b(data[position:end], digest_size=8).digest()
+        yield ScannedBatch(base_offset, base_offset + last_delta + 1, epoch, bool(attributes & _IS_CONTROL), digest)
+        position = end
+
+
 def scan(log: BatchLog, start_offset: int, end_offset: int) -> Iterator[ScannedBatch]:
     """Batches in ``[start_offset, end_offset)``, the first one from the batch that holds ``start_offset``.
 
@@ -66,15 +79,10 @@ def scan(log: BatchLog, start_offset: int, end_offset: int) -> Iterator[ScannedB
     """
     offset = start_offset
     while offset < end_offset:
-        data = log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()
-        before, position = offset, 0
-        while position + _HEADER.size <= len(data):
-            base_offset, length, epoch, _, _, attributes, last_delta = _HEADER.unpack_from(data, position)
-            end = position + _LENGTH_END + length
-            digest = hashlib.blake2b(data[position:end], digest_size=8).digest()
-            offset = base_offset + last_delta + 1
-            yield ScannedBatch(base_offset, offset, epoch, bool(attributes & _IS_CONTROL), digest)
-            position = end
+        before = offset
+        for batch in batches_in(log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()):
+            offset = batch.end_offset
+            yield batch
         if offset <= before:
             return
 

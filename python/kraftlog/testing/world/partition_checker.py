@@ -128,6 +128,18 @@ class PartitionChecker:
                 replica.state = state
                 self._check(machine, partition, replica, before, state)
 
+    def highest(self, topic_id: Any, index: int) -> int:
+        """The highest high watermark of a partition that any replica showed."""
+        return self._high_watermarks.get((topic_id, index), 0)
+
+    def check_served(self, topic_id: Any, index: int, name: str, batch: ScannedBatch) -> None:
+        """A consumer gets a batch: it is the one that is committed there.
+
+        Raises:
+            InvariantViolationError: It is another one.
+        """
+        self._batches.check((topic_id, index), name, batch)
+
     def _check(
         self,
         machine: NodeMachine,

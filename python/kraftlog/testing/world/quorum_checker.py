@@ -44,6 +44,8 @@ class QuorumLife:
     __slots__ = (
         "contact_look_ns",
         "core",
+        "counting",
+        "counting_since_ms",
         "driver",
         "epoch",
         "high_watermark",
@@ -51,8 +53,6 @@ class QuorumLife:
         "log",
         "number",
         "shown",
-        "voters",
-        "voters_since_ms",
         "was_leader",
     )
 
@@ -66,8 +66,9 @@ class QuorumLife:
         self.epoch = self.high_watermark = -1
         self.was_leader = False
         self.contact_look_ns = 0
-        self.voters: VoterSet | None = None
-        self.voters_since_ms = 0
+        # Since when this leadership counts on these voters.
+        self.counting: tuple[Leader, VoterSet] | None = None
+        self.counting_since_ms = 0
         self.is_overdue = False
 
 
@@ -257,8 +258,8 @@ class QuorumChecker:
         if not isinstance(role, Leader):
             return
         now_ms = machine.clock_ms()
-        if life.voters is not role.voters or not life.voters_since_ms:
-            life.voters, life.voters_since_ms, life.is_overdue = role.voters, now_ms, False
+        if life.counting is None or life.counting[0] is not role or life.counting[1] is not role.voters:
+            life.counting, life.counting_since_ms, life.is_overdue = (role, role.voters), now_ms, False
         needed = role.voters.majority_size - role.is_voter
         if needed <= 0:
             return
@@ -271,7 +272,7 @@ class QuorumChecker:
             ),
             reverse=True,
         )
-        last_ms = max(life.voters_since_ms, heard_ms[needed - 1] if needed <= len(heard_ms) else 0)
+        last_ms = max(life.counting_since_ms, heard_ms[needed - 1] if needed <= len(heard_ms) else 0)
         silent_ms = now_ms - last_ms
         if silent_ms <= _CONTACT_TIMEOUTS * life.core.config.fetch_timeout_ms:
             life.is_overdue = False

@@ -1,0 +1,114 @@
+"""What brokers show to clients before it is committed is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from kraftlog._kraftlog import encode_values
+from kraftlog.client.async_producer import AsyncProducer
+from kraftlog.runtime.replica.partition import Partition
+from kraftlog.testing import Cluster, InvariantViolationError
+from kraftlog.testing.world.node_machine import NodeMachine
+from kraftlog.testing.world.story import Story
+from kraftlog.testing.world.visibility_checker import VisibilityChecker
+from kraftlog.wire.frame import encode_request, encode_response
+from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
+from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+
+
+class Sock(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+class Broker:
+    """A broker with one partition, of which 4 records are committed, and one connection."""
+
+    def __init__(self):
+        self.partition = SimpleNamespace(topic="t", topic_id="id", index=0, high_watermark=4, leader_epoch=2)
+        machine = NodeMachine.__new__(NodeMachine)
+        machine.name, machine.has_bad_disk = "broker-1", False
+        machine.node = SimpleNamespace(partitions=SimpleNamespace(get_by_name=lambda *_: self.partition))
+        self.sock = Sock(machine=machine, getsockname=lambda: ("b", 9092))
+        self.served = []
+        committed = SimpleNamespace(highest=lambda *_: 4, check_served=lambda *served: self.served.append(served))
+        self.checker = VisibilityChecker(9092, committed, Story(SimpleNamespace(now_ms=0.0)))
+
+    def exchange(self, version, request, answer):
+        key = request.API_KEY
+        self.checker.arrived(self.sock, b"".join(encode_request(key, version, 7, "client", request)))
+        self.checker.sent(self.sock, b"".join(bytes(part) for part in encode_response(key, version, 7, answer)))
+
+    def serve(self, *, end_offset=4, high_watermark=4, last_stable_offset=4, isolation_level=0, replica_id=-1):
+        answered = FetchResponse.PartitionData(
+            partition_index=0,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            records=encode_values([b"a"] * end_offset, timestamps=1, partition_leader_epoch=0),
+        )
+        topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=(answered,))
+        request = FetchRequest(isolation_level=isolation_level, replica_id=replica_id)
+        self.exchange(12, request, FetchResponse(responses=(topic,)))
+
+    def tell_latest(self, offset, *, timestamp=-1, isolation_level=0):
+        asked = ListOffsetsRequest.ListOffsetsPartition(timestamp=timestamp)
+        topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=(asked,))
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=(topic,))
+        answered = ListOffsetsResponse.ListOffsetsPartitionResponse(offset=offset, leader_epoch=0)
+        topics = (ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=(answered,)),)
+        self.exchange(7, request, ListOffsetsResponse(topics=topics))
+
+
+def test_consumers_get_what_is_committed():
+    broker = Broker()
+    broker.serve()
+    broker.serve(end_offset=2, last_stable_offset=2, isolation_level=1)
+    broker.serve(last_stable_offset=2)
+    broker.serve(end_offset=9, high_watermark=9, replica_id=2)  # a follower
+    assert [(batch.base_offset, batch.end_offset) for *_, batch in broker.served] == [(0, 4), (0, 2), (0, 4)]
+    assert broker.checker.looked["RINV-10"] == 3
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {"end_offset": 5},
+        {"end_offset": 5, "high_watermark": 5},
+        {"last_stable_offset": 2, "isolation_level": 1},
+        {"last_stable_offset": 5, "isolation_level": 1},
+    ],
+)
+def test_consumers_get_nothing_else(shown):
+    with pytest.raises(InvariantViolationError, match="RINV-10"):
+        Broker().serve(**shown)
+
+
+def test_the_latest_offset_does_not_go_back():
+    broker = Broker()
+    broker.tell_latest(4)
+    broker.tell_latest(2, isolation_level=1)
+    broker.tell_latest(1, timestamp=-2)
+    broker.partition.leader_epoch = 1
+    broker.tell_latest(3)  # a broker that does not know yet that it leads no more
+    broker.partition.leader_epoch = 3
+    with pytest.raises(InvariantViolationError, match="RINV-12"):
+        broker.tell_latest(3)
+
+
+def test_a_record_that_is_acknowledged_before_it_is_committed_is_noticed(monkeypatch):
+    monkeypatch.setattr(Partition, "wait_for_ack", lambda _self, _appended, completed: completed(0))
+
+    async def produce(servers):
+        async with AsyncProducer({"bootstrap.servers": servers, "linger.ms": "0"}) as producer:
+            for _ in range(5):
+                await (await producer.send("t", b"a record"))
+                await asyncio.sleep(0.1)
+
+    settings = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+    with (
+        Cluster(1, properties=settings) as cluster,
+        pytest.raises(InvariantViolationError, match="RINV-02"),
+    ):
+        cluster.run(produce(cluster.bootstrap_servers))
