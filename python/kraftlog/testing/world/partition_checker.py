@@ -26,17 +26,21 @@ _RULES = LogRules(order="RINV-16", matching="RINV-15")
 
 
 class _ReplicaLife:
-    """What one replica showed since its process began.
+    """What one replica showed since its process opened it.
 
     Attributes:
+        partition: The replica.
+        is_back: Whether it was removed in this process before.
         state: High watermark, leader epoch, whether it leads, log start and log end offset.
         log: What was read of its log.
         uncommitted: Of that, batches that it does not call committed.
     """
 
-    __slots__ = ("log", "state", "uncommitted")
+    __slots__ = ("is_back", "log", "partition", "state", "uncommitted")
 
-    def __init__(self) -> None:
+    def __init__(self, partition: Any, *, is_back: bool) -> None:
+        self.partition = partition
+        self.is_back = is_back
         self.state: tuple[int, int, bool, int, int] | None = None
         self.log: FollowedLog | None = None
         self.uncommitted: deque[ScannedBatch] = deque()
@@ -63,15 +67,16 @@ class _NodeLife:
         if self.is_changed or len(self.opened) != len(self.partitions):
             self.is_changed = False
             self.opened = [
-                (
-                    partition,
-                    partition.replica,
-                    partition.log,
-                    self.replicas.setdefault((partition.topic_id, partition.index), _ReplicaLife()),
-                )
-                for partition in self.partitions
+                (partition, partition.replica, partition.log, self._life_of(partition)) for partition in self.partitions
             ]
         return self.opened
+
+    def _life_of(self, partition: Any) -> _ReplicaLife:
+        key = (partition.topic_id, partition.index)
+        life = self.replicas.get(key)
+        if life is None or life.partition is not partition:
+            life = self.replicas[key] = _ReplicaLife(partition, is_back=life is not None)
+        return life
 
 
 class PartitionChecker:
@@ -155,6 +160,8 @@ class PartitionChecker:
         if not log_start <= high_watermark <= log_end:
             self._fail("RINV-07", f"{name}: log start {log_start}, high watermark {high_watermark}, end {log_end}")
         place = (machine.node_id, machine.disk_number, key)
+        if before is None and replica.is_back:
+            self._log_starts.pop(place, None)
         if log_start < self._log_starts.get(place, 0):
             self._fail("RINV-19", f"{name}: the log start fell from {self._log_starts[place]} to {log_start}")
         self._log_starts[place] = log_start
