@@ -18,6 +18,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any, Protocol
 
 from kraftlog._kraftlog import FlushPool
+from kraftlog.worker_thread import Step, Worker, WorkerThread
 
 __all__ = [
     "Host",
@@ -32,6 +33,7 @@ __all__ = [
     "random_bits",
     "threads_at_most",
     "wall_ms",
+    "worker",
 ]
 
 
@@ -76,6 +78,10 @@ class Host(Protocol):
         """How many threads a call that starts and joins its own may have."""
         ...
 
+    def worker(self, name: str, step: Step) -> Worker:
+        """A thread that repeats a step."""
+        ...
+
 
 class ProcessHost:
     """The process and its operating system."""
@@ -118,6 +124,11 @@ class ProcessHost:
     def threads_at_most(count: int) -> int:
         """As many as asked for."""
         return count
+
+    @staticmethod
+    def worker(name: str, step: Step) -> WorkerThread:
+        """A daemon thread of that name."""
+        return WorkerThread(name, step)
 
 
 _PROCESS = ProcessHost()
@@ -195,3 +206,8 @@ def flush_pool(name: str) -> FlushPool:
 def threads_at_most(count: int) -> int:
     """As ``Host.threads_at_most``."""
     return _host().threads_at_most(count)
+
+
+def worker(name: str, step: Step) -> Worker:
+    """As ``Host.worker``."""
+    return _host().worker(name, step)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kraftlog import host
 from kraftlog._kraftlog import CleanCancel, CleanThrottle
 from kraftlog.config_table import broker_config, parse_value
 from kraftlog.errors import KraftlogError, LogError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from kraftlog._kraftlog import CleanReport
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
+    from kraftlog.worker_thread import Worker
 
 __all__ = ["CleanerSettings", "LogCleaner"]
 
@@ -121,8 +123,10 @@ class _Task:
 
 
 @dataclass(slots=True)
-class _Worker:
-    thread: threading.Thread
+class _Cleaner:
+    """One of the threads; None until it is started."""
+
+    worker: Worker | None = None
     last: _Last = field(default_factory=_Last)
     is_dead: bool = False
 
@@ -151,8 +155,7 @@ class LogCleaner:
         self._ending: set[TopicPartition] = set()
         # Guards the two above and everything in the entries; signalled when a clean ends.
         self._lock = threading.Condition()
-        self._workers: list[_Worker] = []
-        self._wake = threading.Event()
+        self._cleaners: list[_Cleaner] = []
         self._is_stopped = False
         self._dirtiest_ratio = 0.0
         self._last_run_ms = now_ms()
@@ -184,23 +187,19 @@ class LogCleaner:
         old, self._settings = self._settings, settings
         if settings.io_max_bytes_per_second != old.io_max_bytes_per_second:
             self._throttle.set_rate(settings.io_max_bytes_per_second)
-        if settings.enable and self._workers and not self._is_stopped:
+        if settings.enable and self._cleaners and not self._is_stopped:
             self._start_workers()
         self._wake_all()
 
     def _start_workers(self) -> None:
         """A thread for each number that has none, or whose thread is dead."""
         for number in range(self._settings.threads):
-            thread = threading.Thread(
-                target=self._run, args=(number,), name=f"kafka-log-cleaner-thread-{number}", daemon=True
-            )
-            if number == len(self._workers):
-                self._workers.append(_Worker(thread))
-            elif self._workers[number].thread.is_alive():
+            if number == len(self._cleaners):
+                self._cleaners.append(_Cleaner())
+            elif (worker := self._cleaners[number].worker) is not None and worker.is_alive:
                 continue
-            else:
-                self._workers[number] = _Worker(thread)
-            thread.start()
+            self._cleaners[number] = cleaner = _Cleaner()
+            cleaner.worker = host.worker(f"kafka-log-cleaner-thread-{number}", partial(self._step, number, cleaner))
 
     def _stop_workers(self) -> None:
         with self._lock:
@@ -208,14 +207,14 @@ class LogCleaner:
                 if entry.running is not None:
                     entry.running.cancel()
         self._wake_all()
-        for worker in self._workers:
-            if worker.thread.is_alive():
-                worker.thread.join()
+        for cleaner in self._cleaners:
+            if cleaner.worker is not None:
+                cleaner.worker.join()
 
     def _wake_all(self) -> None:
-        # A waiting task sees the old event set and takes the new one for the next wait.
-        wake, self._wake = self._wake, threading.Event()
-        wake.set()
+        for cleaner in self._cleaners:
+            if cleaner.worker is not None:
+                cleaner.worker.wake()
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
@@ -313,18 +312,17 @@ class LogCleaner:
 
     # -- cleaning --------------------------------------------------------------------------------------------------
 
-    def _run(self, number: int) -> None:
-        worker = self._workers[number]
+    def _step(self, number: int, cleaner: _Cleaner) -> float | None:
+        """Clean one log and do retention; returns the pause until the next round in seconds, None to end."""
+        if self._is_stopped or number >= self._settings.threads:
+            return None
         try:
-            while not self._is_stopped and number < self._settings.threads:
-                wake = self._wake
-                has_cleaned = self.clean_filthiest(worker.last)
-                self._delete_old_segments()
-                if not has_cleaned and not self._is_stopped:
-                    wake.wait(self._settings.backoff_ms / 1000)
+            has_cleaned = self.clean_filthiest(cleaner.last)
+            self._delete_old_segments()
         except BaseException:
-            worker.is_dead = True
+            cleaner.is_dead = True
             raise
+        return 0.0 if has_cleaned else self._settings.backoff_ms / 1000
 
     def clean_filthiest(self, last: _Last | None = None) -> bool:
         """Clean the log that needs it most, on the caller's thread; False when none does."""
@@ -333,7 +331,7 @@ class LogCleaner:
             return False
         last = last if last is not None else _Last()
         last.max_delay_ms = task.max_delay_ms
-        started = time.monotonic()
+        started = host.monotonic_s()
         report = None
         problem = ""
         try:
@@ -352,7 +350,7 @@ class LogCleaner:
         if report is not None and report.outcome == "completed":
             last.utilization = report.map_utilization
             last.bytes_read, last.bytes_written = report.bytes_read, report.bytes_written
-            last.seconds = time.monotonic() - started
+            last.seconds = host.monotonic_s() - started
             self._tell(task, report, last.seconds)
         return report is not None
 
@@ -503,7 +501,7 @@ class LogCleaner:
 
     def metrics(self) -> dict[str, float]:
         """The gauges of Kafka's ``LogCleaner`` and ``LogCleanerManager``, by their names."""
-        last = [worker.last for worker in self._workers]
+        last = [cleaner.last for cleaner in self._cleaners]
         with self._lock:
             problems = [entry.partition for entry in self._entries.values() if entry.problem]
             uncleanable_bytes = sum(self._dirty_bytes(partition) for partition in problems)
@@ -514,7 +512,7 @@ class LogCleaner:
             "cleaner-recopy-percent": int(100 * written / max(read, 1)),
             "max-clean-time-secs": int(max((stats.seconds for stats in last), default=0)),
             "max-compaction-delay-secs": max((stats.max_delay_ms for stats in last), default=0) // 1000,
-            "DeadThreadCount": sum(worker.is_dead for worker in self._workers),
+            "DeadThreadCount": sum(cleaner.is_dead for cleaner in self._cleaners),
             "uncleanable-partitions-count": len(problems),
             "uncleanable-bytes": uncleanable_bytes,
             "max-dirty-percent": int(100 * self._dirtiest_ratio),

@@ -13,10 +13,12 @@ from kraftlog._kraftlog import FlushPool
 from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remove_disk, unused_name
 from kraftlog.testing.world.machine_loop import MachineLoop
 from kraftlog.testing.world.stepped_executor import SteppedExecutor
+from kraftlog.testing.world.stepped_worker import SteppedWorker
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.network import ListeningSocket, SimulatedSocket
     from kraftlog.testing.world.world import Event, World
+    from kraftlog.worker_thread import Step
 
 __all__ = ["FLUSH_MS", "Machine"]
 
@@ -131,6 +133,11 @@ class Machine:
         """One: there is one order of everything."""
         del count
         return 1
+
+    def worker(self, name: str, step: Step) -> SteppedWorker:
+        """A thread whose steps happen as events."""
+        del name
+        return SteppedWorker(self, step)
 
     def address_of(self, name: str) -> str:
         """The address of a machine by its name; an address is its own.
@@ -288,6 +295,10 @@ class Machine:
     def after_work(self, action: Callable[[], None]) -> None:
         """Run ``action`` on this machine after the time that blocking work takes."""
         self.world.after_ms(self.world.rng.uniform(*self.work_ms), self._bound(self._work, action))
+
+    def after_pause(self, pause_ms: float, action: Callable[[], None]) -> Event:
+        """Run ``action`` on this machine after ``pause_ms``."""
+        return self.world.after_ms(pause_ms, self._bound(self._work, action))
 
     def _bound(self, action: Callable[..., None], *arguments: Any) -> Callable[[], None]:
         """``action`` unless the process was stopped meanwhile; later if it is paused."""

@@ -242,7 +242,6 @@ def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
             "log.flush.on.ack": "true",
             # One thread has one order of events.
             "kraftlog.data.path": "python",
-            "log.cleaner.enable": "false",
             # Compiled clients stamp records by the clock of the process, which is ahead of the world.
             "log.message.timestamp.after.max.ms": str(2**63 - 1),
             "offsets.topic.num.partitions": "3",
