@@ -42,7 +42,8 @@ def partition_of(leader_id, node_id, *, high_watermark, log_end, read=None):
         partition_epoch=0,
     )
     log = SimpleNamespace(log_start_offset=0, read=read)
-    return SimpleNamespace(topic_id=TOPIC_ID, topic="t", index=0, replica=replica, log=log)
+    config = SimpleNamespace(cleanup_policy="delete")
+    return SimpleNamespace(topic_id=TOPIC_ID, topic="t", index=0, replica=replica, log=log, config=config)
 
 
 def machine_of(node_id, partition):

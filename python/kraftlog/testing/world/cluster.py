@@ -553,7 +553,7 @@ class Cluster:
 
         Raises:
             InvariantViolationError: It has not recovered within this virtual time (INV-34, INV-36, RINV-34, RINV-35,
-                RINV-36), or replicas differ (RINV-18).
+                RINV-36), replicas differ (RINV-18), or a compacted one lacks the newest record of a key (RINV-01).
         """
         self.heal()
         end_ns = self.world.now_ns + int(within_ms * 1e6)
@@ -565,4 +565,6 @@ class Cluster:
                 raise InvariantViolationError(identifier, text, self.story.last(40))
             self.run_for(200)
             missing = self.what_is_missing()
+        if self._checks:
+            self.partitions.check_kept()
         self.tell("cluster", "has recovered")

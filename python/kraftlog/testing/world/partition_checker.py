@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from kraftlog.errors import PoisonedLogError
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
-from kraftlog.testing.world.committed_batches import CommittedBatches
-from kraftlog.testing.world.followed_log import FollowedLog, LogRules, ScannedBatch, Written
+from kraftlog.testing.world.partition_log_checker import PartitionLogChecker, ReplicaLog, ReplicaState
 from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ __all__ = ["PartitionChecker"]
 
 _Key: TypeAlias = tuple[Any, int]
 _RECOVERING = 1  # of a partition whose leader was elected uncleanly (KIP-704)
-_RULES = LogRules(order="RINV-16", matching="RINV-15")
 
 
 class _ReplicaLife:
@@ -31,19 +28,17 @@ class _ReplicaLife:
     Attributes:
         partition: The replica.
         is_back: Whether it was removed in this process before.
-        state: High watermark, leader epoch, whether it leads, log start and log end offset.
+        state: As it was last.
         log: What was read of its log.
-        uncommitted: Of that, batches that it does not call committed.
     """
 
-    __slots__ = ("is_back", "log", "partition", "state", "uncommitted")
+    __slots__ = ("is_back", "log", "partition", "state")
 
     def __init__(self, partition: Any, *, is_back: bool) -> None:
         self.partition = partition
         self.is_back = is_back
-        self.state: tuple[int, int, bool, int, int] | None = None
-        self.log: FollowedLog | None = None
-        self.uncommitted: deque[ScannedBatch] = deque()
+        self.state: ReplicaState | None = None
+        self.log = ReplicaLog()
 
 
 class _NodeLife:
@@ -89,6 +84,7 @@ class PartitionChecker:
 
     Attributes:
         looked: How often each rule had something to look at.
+        logs: Compares the bytes of replicas.
         leader_changes: Epochs in which a partition had a leader.
     """
 
@@ -103,9 +99,8 @@ class PartitionChecker:
         self._leader_high_watermarks: dict[_Key, int] = {}
         self._raised_ms: dict[_Key, float] = {}
         self._log_starts: dict[tuple[int, Any, _Key], int] = {}
-        self._batches = CommittedBatches()
-        self._written: Written = {}
         self.looked: Counter[str] = Counter()
+        self.logs = PartitionLogChecker(self.looked)
         self.leader_changes = 0
 
     def after_turn(self, machine: NodeMachine) -> None:
@@ -121,7 +116,7 @@ class PartitionChecker:
                 return
             life = self._lives[machine.node_id] = _NodeLife(machine.start_count, node.partitions)
         for partition, native, log, replica in life.look():
-            state = (
+            state: ReplicaState = (
                 native.high_watermark,
                 native.leader_epoch,
                 native.is_leader,
@@ -137,21 +132,25 @@ class PartitionChecker:
         """The highest high watermark of a partition that any replica showed."""
         return self._high_watermarks.get((topic_id, index), 0)
 
-    def check_served(self, topic_id: Any, index: int, name: str, batch: ScannedBatch) -> None:
-        """A consumer gets a batch: it is the one that is committed there.
+    def check_kept(self) -> None:
+        """Look through the logs of compacted partitions for what has to be there for good.
 
         Raises:
-            InvariantViolationError: It is another one.
+            InvariantViolationError: A replica lacks the newest record of a key.
         """
-        self._batches.check((topic_id, index), name, batch)
+        for node_id, life in self._lives.items():
+            machine = self._nodes[node_id]
+            if machine.is_running and life.start_count == machine.start_count and not machine.has_bad_disk:
+                for partition, *_ in life.look():
+                    self.logs.check_kept(partition, f"{partition.topic}-{partition.index} on {machine.name}")
 
     def _check(
         self,
         machine: NodeMachine,
         partition: Any,
         replica: _ReplicaLife,
-        before: tuple[int, int, bool, int, int] | None,
-        state: tuple[int, int, bool, int, int],
+        before: ReplicaState | None,
+        state: ReplicaState,
     ) -> None:
         high_watermark, leader_epoch, is_leader, log_start, log_end = state
         key = (partition.topic_id, partition.index)
@@ -184,7 +183,12 @@ class PartitionChecker:
         if high_watermark > self._high_watermarks.get(key, 0):
             self._high_watermarks[key] = high_watermark
             self._raised_ms[key] = machine.world.now_ms
-        self._read(machine, partition, replica, key, name, before, state)
+        try:
+            self.logs.check(machine, partition, replica.log, name, before, state)
+        except InvariantViolationError as error:
+            raise InvariantViolationError(
+                error.identifier, str(error).partition(" ")[2], self._story.last(40)
+            ) from error
 
     def _became_leader(
         self, machine: NodeMachine, key: _Key, name: str, leader_epoch: int, log_end: int, min_insync_replicas: int
@@ -285,52 +289,6 @@ class PartitionChecker:
                     f" {other.replica.log_end_offset}"
                 )
                 self._fail("RINV-08", reason)
-
-    def _read(
-        self,
-        machine: NodeMachine,
-        partition: Any,
-        replica: _ReplicaLife,
-        key: _Key,
-        name: str,
-        before: tuple[int, int, bool, int, int] | None,
-        state: tuple[int, int, bool, int, int],
-    ) -> None:
-        """Read what is new in a log, and compare what is committed: every replica has the same bytes."""
-        if machine.has_bad_disk:
-            return
-        high_watermark, leader_epoch, _, log_start, log_end = state
-        log = replica.log
-        if log is None:
-            log = replica.log = FollowedLog(name, key, partition.log, _RULES, self._written)
-        elif before is not None and before[1] != leader_epoch:
-            # It may have been truncated and grown since the last look.
-            log.cut(min(before[0], high_watermark))
-        uncommitted, last_epoch = replica.uncommitted, log.last_epoch
-        if before is not None and log_end < before[4] and not log_start == log_end > before[3]:
-            # The log was cut, and does not begin anew where the leader's begins.
-            self.looked["RINV-17"] += 1
-            if log_end < before[0] or any(
-                batch.end_offset > log_end and self._batches.has(key, batch) for batch in uncommitted
-            ):
-                self._fail("RINV-17", f"{name}: truncated from {before[4]} to {log_end}, which cuts committed records")
-        log.cut(log_end)
-        while uncommitted and uncommitted[-1].end_offset > log.end_offset:
-            uncommitted.pop()
-        try:
-            uncommitted.extend(log.follow(log_start, log_end))
-            if before is None or log.last_epoch != last_epoch or log_end < before[4]:
-                self.looked["RINV-16"] += 1
-                log.check_epochs(partition.log.epoch_entries(), log_start)
-        except PoisonedLogError:
-            return  # a flush failed: nothing is read from this log any more
-        except OSError:
-            if machine.is_disk_failing:
-                return  # the checker itself ran into the fault; it reads there again
-            raise
-        while uncommitted and uncommitted[0].end_offset <= high_watermark:
-            self.looked["RINV-14"] += 1
-            self._batches.check(key, name, uncommitted.popleft())
 
     def _fail(self, identifier: str, reason: str) -> None:
         raise InvariantViolationError(identifier, reason, self._story.last(40))

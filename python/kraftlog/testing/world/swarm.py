@@ -197,15 +197,28 @@ def draw(seed: int) -> ClusterScenario:
         "transaction.state.log.num.partitions": rng.choice((1, 3)),
         "transaction.state.log.replication.factor": replication,
     }
+    cleaning = _draw_cleaning(Random(f"{seed}/cleaning"))
     faults = draw_faults(rng, begin_ms=_FIRST_FAULT_MS)
     end_ms = faults[-1].at_ms + rng.choice((500, 5000))
-    settings = tuple((name, str(value)) for name, value in properties.items())
+    settings = tuple((name, str(value)) for name, value in {**properties, **cleaning}.items())
     # Drawn apart from the rest: without changes a run is the one it would be if there were none.
     rng = Random(f"{seed}/changes")
     changes = draw_changes(rng, begin_ms=_FIRST_FAULT_MS, end_ms=end_ms)
     levels = _draw_levels(rng) if any(change.kind == "upgrade" for change in changes) else ()
     events = tuple(sorted((*faults, *changes), key=lambda fault: fault.at_ms))
     return ClusterScenario(seed, controllers, brokers, settings, events, end_ms, levels=levels)
+
+
+def _draw_cleaning(rng: Random) -> dict[str, int | float]:
+    """How soon segments are closed and logs compacted."""
+    return {
+        "log.cleaner.backoff.ms": rng.choice((200, 2000, 15_000)),
+        "log.cleaner.dedupe.buffer.size": 1 << 20,
+        # Clocks jump by a day, the default: a replica that lags would miss a tombstone.
+        "log.cleaner.delete.retention.ms": 2_000_000_000,
+        "log.cleaner.min.cleanable.ratio": rng.choice((0.01, 0.5)),
+        "log.roll.ms": rng.choice((300, 3000, 604_800_000)),
+    }
 
 
 def _draw_levels(rng: Random) -> tuple[tuple[str, int], ...]:

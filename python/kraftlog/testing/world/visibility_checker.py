@@ -117,13 +117,14 @@ class VisibilityChecker:
                 limit = answered.last_stable_offset if isolation_level == _READ_COMMITTED else shown
                 if limit > shown:
                     self._fail("RINV-10", f"{name}: last stable offset {limit}, high watermark {shown}")
-                for batch in batches_in(bytes(answered.records or b"")):
+                records = bytes(answered.records or b"")
+                for batch in batches_in(records):
                     if batch.end_offset > limit:
                         reason = f"{name}: a consumer gets records up to {batch.end_offset}, it may read up to {limit}"
                         self._fail("RINV-10", reason)
-                    if not machine.has_bad_disk:
-                        self.looked["RINV-11"] += 1
-                        self._partitions.check_served(found.topic_id, found.index, name, batch)
+                if records and not machine.has_bad_disk:
+                    self.looked["RINV-11"] += 1
+                    self._partitions.logs.check_served(found, name, records)
 
     def _check_latest(self, machine: NodeMachine, request: ListOffsetsRequest, answer: Any) -> None:
         """The end of a partition, as consumers see it, does not go back from one leader to the next."""
