@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from world.group_workload import groups
 from world.pipeline_workload import pipelines
 from world.share_workload import shares
+from world.table_workload import tables
 from world.workloads import records, transactions
 
 from kraftlog.testing.world.cluster import Cluster
@@ -36,6 +37,7 @@ WORKLOADS = {
     "groups": (groups, Cluster),
     "pipelines": (pipelines, Cluster),
     "shares": (shares, Cluster),
+    "tables": (tables, Cluster),
     "commands": (commands, QuorumCluster),
 }
 

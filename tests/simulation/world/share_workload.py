@@ -11,7 +11,6 @@ from kraftlog._kraftlog import read_batches
 from kraftlog.errors import CorruptRecordError, ErrorCode, KafkaError
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.history import RecordHistory, ShareHistory
-from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.find_coordinator import FindCoordinatorRequest
 from kraftlog.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from kraftlog.wire.messages.metadata import MetadataRequest
@@ -19,6 +18,7 @@ from kraftlog.wire.messages.share_acknowledge import ShareAcknowledgeRequest
 from kraftlog.wire.messages.share_fetch import ShareFetchRequest
 from kraftlog.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 
+from .broker_links import PASSING, BrokerLinks
 from .workloads import TOPIC, produce
 
 GROUP = "sharers"
@@ -26,7 +26,6 @@ MEMBERS = 3
 ACCEPT, RELEASE = 1, 2
 GROUP_RESOURCE = 32
 SET = 0
-TIMEOUT_S = 10.0
 DRAINED_WITHIN_S = 150
 MOST_DELIVERIES = 10
 SETTINGS = {
@@ -34,7 +33,6 @@ SETTINGS = {
     "share.record.lock.duration.ms": "15000",
     "share.delivery.count.limit": str(MOST_DELIVERIES),
 }
-PASSING = (KafkaError, OSError, TimeoutError)
 
 
 async def shares(cluster):
@@ -83,51 +81,15 @@ async def _configure(cluster):
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
         resource_type=GROUP_RESOURCE, resource_name=GROUP, configs=configs
     )
-    links = _Links(cluster, "operator")
-    while True:
-        try:
-            answer = await links.ask(links.any(), IncrementalAlterConfigsRequest(resources=[resource]))
-            if not answer.responses[0].error_code:
-                return
-        except PASSING:
-            links.close()
-        await asyncio.sleep(0.3)
-
-
-class _Links:
-    """Connections to brokers by their addresses."""
-
-    def __init__(self, cluster, name):
-        self.name = name
-        self._bootstrap = [address.rsplit(":", 1) for address in cluster.bootstrap_servers.split(",")]
-        self._rng = random.Random(f"{cluster.seed}/{name}/links")
-        self.open = {}
-
-    def any(self):
-        host, port = self._rng.choice(self._bootstrap)
-        return host, int(port)
-
-    async def ask(self, address, message):
-        async with asyncio.timeout(TIMEOUT_S):
-            connection = self.open.get(address)
-            if connection is None or connection.is_closed:
-                loop = asyncio.get_running_loop()
-                connection = await RpcConnection.open(loop, *address, client_id=self.name, timeout_s=3)
-                self.open[address] = connection
-            return await connection.request(message)
-
-    def close(self, address=None):
-        for each in [address] if address is not None else list(self.open):
-            connection = self.open.pop(each, None)
-            if connection is not None:
-                connection.close()
+    message = IncrementalAlterConfigsRequest(resources=[resource])
+    await BrokerLinks(cluster, "operator").ask_until(message, lambda answer: not answer.responses[0].error_code)
 
 
 class _Member:
     """One member: heartbeats, and fetches from the leaders of what it was assigned."""
 
     def __init__(self, cluster, name, history, rng):
-        self.links = _Links(cluster, name)
+        self.links = BrokerLinks(cluster, name)
         self.history, self.rng = history, rng
         self.member_id = str(UUID(int=rng.getrandbits(128)))
         self.epoch = 0

@@ -76,7 +76,15 @@ def test_a_run_with_clients_is_the_same_in_every_process():
 
 @pytest.mark.parametrize(
     ("workload", "seed"),
-    [("records", 704), ("transactions", 702), ("groups", 710), ("pipelines", 710), ("shares", 702), ("commands", 701)],
+    [
+        ("records", 704),
+        ("transactions", 702),
+        ("groups", 710),
+        ("pipelines", 710),
+        ("shares", 702),
+        ("tables", 702),
+        ("commands", 701),
+    ],
 )
 def test_a_drawn_run_of_each_workload_is_the_same_in_every_process(workload: str, seed: int):
     assert_same(workload, seed, hash_seeds=("1", "4242"))

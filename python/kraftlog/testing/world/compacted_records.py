@@ -92,10 +92,16 @@ class CompactedRecords:
         if known != digest:
             raise InvariantViolationError("RINV-14", f"{name}: another record at offset {offset} than was committed")
 
-    def check_kept(self, key: Hashable, name: str, data: bytes) -> None:
-        """Compare all that a replica has of a partition: the newest record of each key is there.
+    def check_kept(self, key: Hashable, name: str, log_start_offset: int, data: bytes) -> None:
+        """Compare all that a replica has of a partition: the last record of each key is the newest that was committed.
 
-        A tombstone may be gone.
+        A tombstone may be gone, with all that it deletes.
+
+        Args:
+            key: Of the partition.
+            name: For messages: which replica of what.
+            log_start_offset: Of the replica: what lies before was deleted.
+            data: All committed batches from there on.
 
         Raises:
             InvariantViolationError: A record is missing.
@@ -103,11 +109,22 @@ class CompactedRecords:
         found = self._partitions.get(key)
         if found is None:
             return
-        present = {record[0] for batch in read_batches(data) for record in batch.records()}
+        counted = {offset for offset, _ in found.newest.values()}
+        last = {
+            record_key: offset
+            for batch in read_batches(data)
+            for offset, _, record_key, _, _ in batch.records()
+            # One of a transaction that was aborted, or is open, does not count.
+            if record_key is not None and not batch.is_control and (not batch.is_transactional or offset in counted)
+        }
         for record_key, (offset, digest) in found.newest.items():
-            if digest != _NO_DIGEST and offset not in present:
-                reason = f"{name}: the newest record of key {record_key!r} at offset {offset} was cleaned away"
-                raise InvariantViolationError("RINV-01", reason)
+            has = last.get(record_key, -1)
+            if has == offset or offset < log_start_offset or (has < 0 and digest == _NO_DIGEST):
+                continue
+            reason = (
+                f"{name}: the newest record of key {record_key!r}, at offset {offset}, is gone, the last is at {has}"
+            )
+            raise InvariantViolationError("RINV-01", reason)
 
 
 def _end_transaction(found: _Partition, producer_id: int, marker: bytes | None) -> None:

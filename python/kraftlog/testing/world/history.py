@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
-__all__ = ["CommandHistory", "GroupHistory", "OffsetHistory", "RecordHistory", "ShareHistory", "TransactionHistory"]
+__all__ = [
+    "CommandHistory",
+    "GroupHistory",
+    "OffsetHistory",
+    "RecordHistory",
+    "ShareHistory",
+    "TableHistory",
+    "TransactionHistory",
+]
 
 
 class RecordHistory:
@@ -203,6 +211,63 @@ class ShareHistory:
             for place in places
             if place not in self._accepting and self._deliveries.get(place, 0) < most_deliveries - 2
         }
+
+
+class TableHistory:
+    """Accounts for the values of keys in a compacted topic, each of which one client writes (RINV-01, RINV-05).
+
+    Values of a key are numbered from 1 on; a client writes the next one once the last is acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[Hashable, list[bytes | None]] = {}
+        self._acked: dict[Hashable, int] = {}
+
+    @property
+    def write_count(self) -> int:
+        """Values that were written."""
+        return sum(len(values) for values in self._values.values())
+
+    def written(self, key: Hashable, value: bytes | None) -> int:
+        """A client is about to write a value, None for a tombstone; returns its number."""
+        values = self._values.setdefault(key, [])
+        values.append(value)
+        return len(values)
+
+    def acked(self, key: Hashable, number: int) -> None:
+        """A client was told that a value is committed."""
+        self._acked[key] = number
+
+    def check_read(self, records: Iterable[tuple[Hashable, int, bytes | None]]) -> dict[Hashable, int]:
+        """A reader got these records of one partition, in this order: key, number and value.
+
+        Returns:
+            The last number of each key.
+
+        Raises:
+            InvariantViolationError: Nobody wrote one of them, or values of a key are out of order.
+        """
+        last: dict[Hashable, int] = {}
+        for key, number, value in records:
+            values = self._values.get(key, [])
+            if not 0 < number <= len(values) or values[number - 1] != value:
+                raise InvariantViolationError("RINV-20", f"{key!r} has value {number} {value!r}, which nobody wrote")
+            if number <= last.get(key, 0):
+                raise InvariantViolationError("RINV-05", f"{key!r} has value {number} behind {last[key]}")
+            last[key] = number
+        return last
+
+    def check_complete(self, last: Mapping[Hashable, int]) -> None:
+        """The last number that was read of each key in the end.
+
+        Raises:
+            InvariantViolationError: An acknowledged value is missing, and no tombstone explains that.
+        """
+        for key, number in self._acked.items():
+            found = last.get(key, 0)
+            is_gone = found == 0 and any(value is None for value in self._values[key][number - 1 :])
+            if found < number and not is_gone:
+                raise InvariantViolationError("RINV-01", f"{key!r} has value {found}, {number} was acknowledged")
 
 
 class TransactionHistory:

@@ -167,14 +167,16 @@ class PartitionLogChecker:
         if not _is_compacted(partition):
             return
         self._looked["RINV-01"] += 1
-        offset, end_offset, parts = partition.log.log_start_offset, partition.high_watermark, []
+        log_start_offset, end_offset = partition.log.log_start_offset, partition.high_watermark
+        offset, parts = log_start_offset, []
         while offset < end_offset:
             data = partition.log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()
             if not data:
                 break
             parts.append(data)
             offset = [*batches_in(data)][-1].end_offset
-        self._records.check_kept((partition.topic_id, partition.index), name, b"".join(parts))
+        key = (partition.topic_id, partition.index)
+        self._records.check_kept(key, name, log_start_offset, b"".join(parts))
 
 
 def _is_compacted(partition: Any) -> bool:
