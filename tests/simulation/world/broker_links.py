@@ -22,8 +22,10 @@ class BrokerLinks:
         self.open = {}
 
     def any(self):
-        host, port = self._rng.choice(self._bootstrap)
-        return host, int(port)
+        return self._rng.choice(self.all())
+
+    def all(self):
+        return [(host, int(port)) for host, port in self._bootstrap]
 
     async def ask(self, address, message):
         async with asyncio.timeout(TIMEOUT_S):
@@ -34,11 +36,11 @@ class BrokerLinks:
                 self.open[address] = connection
             return await connection.request(message)
 
-    async def ask_until(self, message, is_done):
-        """Ask one broker after the other until an answer will do; returns it."""
+    async def ask_until(self, message, is_done, *, address=None):
+        """Ask any broker, or that one, again and again until an answer will do; returns it."""
         while True:
             try:
-                answer = await self.ask(self.any(), message)
+                answer = await self.ask(self.any() if address is None else address, message)
                 if is_done(answer):
                     return answer
             except PASSING:

@@ -25,6 +25,7 @@ from world.group_workload import groups
 from world.pipeline_workload import pipelines
 from world.share_workload import shares
 from world.table_workload import tables
+from world.topic_workload import topics
 from world.workloads import records, transactions
 
 from kraftlog.testing.world.cluster import Cluster
@@ -38,6 +39,7 @@ WORKLOADS = {
     "pipelines": (pipelines, Cluster),
     "shares": (shares, Cluster),
     "tables": (tables, Cluster),
+    "topics": (topics, Cluster),
     "commands": (commands, QuorumCluster),
 }
 
