@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from kraftlog.storage.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    format_offset_checkpoint,
     read_offset_checkpoint,
 )
 from kraftlog.types import TopicPartition, Uuid
@@ -119,6 +120,28 @@ class LogDir:
         self.high_watermarks.pop(key, None)
         self.log_start_offsets.pop(key, None)
         self.unopened.discard(key)
+
+    def erase_checkpoints(self, keys: Collection[TopicPartition]) -> dict[str, str]:
+        """Take partitions out of the checkpoint files, durably, before their directories get another name.
+
+        What the files say of them would hold for the next log of the same name: one of another topic, whose high
+        watermark is lower, and whose records are not durable up to the same offset.
+
+        Returns:
+            The texts of the files by their names.
+
+        Raises:
+            LogError: A checkpoint is damaged.
+            OSError: One cannot be read or written.
+        """
+        texts: dict[str, str] = {}
+        for name in (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            offsets = read_offset_checkpoint(self.path / name)
+            kept = {key: offset for key, offset in offsets.items() if key not in keys}
+            texts[name] = format_offset_checkpoint(kept)
+            if len(kept) < len(offsets):
+                replace_file(self.path / name, texts[name].encode("utf-8"))
+        return texts
 
     @property
     def is_online(self) -> bool:

@@ -261,6 +261,15 @@ impl MemoryDisk {
         Ok(())
     }
 
+    #[pyo3(signature = (changes))]
+    fn stop_after(&self, changes: Option<u64>) {
+        let fs = self.disk.fs();
+        match changes {
+            Some(changes) => fs.crash_after(fs.change_count().saturating_add(changes)),
+            None => fs.never_crash(),
+        }
+    }
+
     fn flip_on_read(&self, countdown: u64) {
         self.disk.fs().flip_on_read(countdown);
     }

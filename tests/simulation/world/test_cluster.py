@@ -108,7 +108,7 @@ def test_a_failing_run_shrinks_to_a_scenario_that_replays():
 def test_a_drawn_run_is_written_down_and_read():
     drawn = [draw(seed) for seed in range(40)]
     assert [ClusterScenario.parse(str(scenario)) for scenario in drawn] == drawn
-    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 17 + 4
+    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 18 + 4
     assert {name for scenario in drawn for name, _ in scenario.levels} >= {"kraft.version", "metadata.version"}
     with pytest.raises(ValueError, match="not a line"):
         ClusterScenario.parse("world seed=1 controllers=1 brokers=1\nnonsense")
@@ -148,3 +148,28 @@ def test_an_offset_that_goes_back_and_half_a_transaction_are_noticed():
     for seen in ([], [0], [0, 0, 1], [0, 0, 2]):
         with pytest.raises(InvariantViolationError, match="records are seen"):
             transactions.check(seen)
+
+
+@pytest.mark.parametrize("changes", [0, 1, 7, 40])
+def test_a_machine_loses_power_behind_the_change_of_its_disk_that_was_named(changes):
+    """What it does later in the same event has no effect: nobody hears of it, and it is not on the disk."""
+    with Cluster(4, brokers=1, controllers=1) as cluster:
+        machine = cluster.nodes["broker-2"]
+        ended, counts = [], []
+        before = machine.disk.change_count
+        cluster.power_off_after("broker-2", changes, then=lambda: ended.append(cluster.world.now_ms))
+        cluster.world.watchers.append(lambda _: counts.append(0 if ended else machine.disk.change_count))
+        cluster.run_until(lambda: bool(ended), within_ms=60_000)
+        assert not machine.is_running
+        assert max(counts) <= before + changes
+        cluster.run_for(1_000)
+        assert len(ended) == 1
+        cluster.recover()
+
+
+def test_a_power_failure_that_has_not_come_by_the_recovery_does_not_come():
+    with Cluster(4, brokers=1, controllers=1) as cluster:
+        cluster.power_off_after("broker-2", 10_000)
+        cluster.recover()
+        cluster.run_for(60_000)
+        assert cluster.nodes["broker-2"].is_running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,6 +74,9 @@ class CheckpointWriter:
         self._written: dict[Path, str] = {}  # text: one object, whatever the number of partitions
         # A truncation writes on a thread of its own.
         self._lock = threading.Lock()
+        # Offsets are taken on the loop and written later: those of a log that was deleted in between do not count.
+        self._taken = 0
+        self._forgotten: dict[LogDir, dict[TopicPartition, int]] = {}
 
     def start(self, timers: RecurringTimers) -> None:
         """Arm the timers."""
@@ -87,7 +90,8 @@ class CheckpointWriter:
     def write_all(self) -> None:
         """Write all checkpoint files now, on the caller's thread, while no partition comes or goes."""
         for name in _OFFSETS:
-            self._write(name, list(self._partitions), self._unopened(name))
+            self._taken += 1
+            self._write(name, self._taken, list(self._partitions), self._unopened(name))
 
     def write_soon(self) -> None:
         """Write all checkpoint files in the background."""
@@ -110,16 +114,38 @@ class CheckpointWriter:
             replace_file(path, text.encode("utf-8"))
             self._written[path] = text
 
+    def forget(self, log_dir: LogDir, keys: Collection[TopicPartition]) -> None:
+        """Take partitions out of the checkpoint files, before their directories get another name; any thread may call.
+
+        A write that fails is not the deletion's: if it fails the directory, the rename does, too.
+        """
+        with self._lock:
+            self._forgotten.setdefault(log_dir, {}).update(dict.fromkeys(keys, self._taken))
+            paths = [log_dir.path / name for name in _OFFSETS]
+            texts = [self._written.get(path) for path in paths]
+            if not log_dir.is_online or not any(text is None or _mentions(text, keys) for text in texts):
+                return
+            try:
+                for name, text in log_dir.erase_checkpoints(keys).items():
+                    self._written[log_dir.path / name] = text
+            except (LogError, OSError) as error:
+                logger.warning("checkpoints in %s name deleted partitions until the next ones: %s", log_dir.path, error)
+                for path in paths:
+                    self._written.pop(path, None)
+
     def _write_in_background(self, name: str) -> None:
         # Both are taken in one turn of the loop: a log is in one of them.
-        self._in_background(self._write, name, list(self._partitions), self._unopened(name))
+        self._taken += 1
+        self._in_background(self._write, name, self._taken, list(self._partitions), self._unopened(name))
 
     def _unopened(self, name: str) -> Unopened:
         return {log_dir: log_dir.unopened_offsets(name) for log_dir in self._log_dirs if log_dir.is_online}
 
-    def _write(self, name: str, partitions: Sequence[Partition], offsets: Unopened) -> None:
-        """On a thread."""
+    def _write(self, name: str, taken: int, partitions: Sequence[Partition], offsets: Unopened) -> None:
+        """On a thread; writes come in the order in which their offsets were taken."""
         with self._lock:
+            for log_dir, forgotten in self._forgotten.items():
+                self._forgotten[log_dir] = {key: number for key, number in forgotten.items() if number >= taken}
             self._write_locked(name, partitions, offsets)
 
     def _write_locked(self, name: str, partitions: Sequence[Partition], offsets: Unopened) -> None:
@@ -130,6 +156,8 @@ class CheckpointWriter:
             if of_dir is not None and offset is not None:
                 of_dir[partition.topic_partition] = offset
         for log_dir, of_dir in offsets.items():
+            for key in self._forgotten.get(log_dir, ()):
+                of_dir.pop(key, None)
             path = log_dir.path / name
             text = format_offset_checkpoint(of_dir)
             if not log_dir.is_online or self._written.get(path) == text:
@@ -143,6 +171,11 @@ class CheckpointWriter:
                     logger.warning("%s is written with the next checkpoint: %s", path, error)
                 continue
             self._written[path] = text
+
+
+def _mentions(text: str, keys: Collection[TopicPartition]) -> bool:
+    """Whether the text of a checkpoint has an entry of one of the partitions."""
+    return any(f"\n{key.topic} {key.partition} " in text for key in keys)
 
 
 def _high_watermark(partition: Partition) -> int | None:

@@ -87,13 +87,18 @@ def set_strays_aside(log_dirs: Sequence[LogDir], wanted: Mapping[TopicPartition,
         wanted: The partitions of this node with the ids of their topics.
     """
     for log_dir in log_dirs:
-        for directory in log_dir.partition_directories():
-            key = directory.topic_partition
-            topic_id = wanted.get(key)
-            if topic_id is None or not may_be_of_topic(directory.path, topic_id):
-                marked = log_dir.mark_directory(directory.path, "stray")
-                log_dir.forget(key)
-                logger.warning("%s is not in the metadata of this node; kept as %s", directory.path, marked.name)
+        strays = [
+            directory
+            for directory in log_dir.partition_directories()
+            if (topic_id := wanted.get(directory.topic_partition)) is None
+            or not may_be_of_topic(directory.path, topic_id)
+        ]
+        if strays:
+            log_dir.erase_checkpoints({directory.topic_partition for directory in strays})
+        for directory in strays:
+            marked = log_dir.mark_directory(directory.path, "stray")
+            log_dir.forget(directory.topic_partition)
+            logger.warning("%s is not in the metadata of this node; kept as %s", directory.path, marked.name)
 
 
 def check_no_duplicates(log_dirs: Sequence[LogDir]) -> None:

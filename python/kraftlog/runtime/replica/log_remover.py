@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.step_queue import StepQueue
     from kraftlog.runtime.replica.topic_config import TopicConfig
     from kraftlog.storage.log_dir import LogDir
+    from kraftlog.types import TopicPartition
 
 __all__ = ["LogRemover", "RemovableLog", "remove_directories"]
 
@@ -42,13 +43,17 @@ class RemovableLog(Protocol):
     """A log to be deleted: a partition, so that nothing else has to be made for each of thousands.
 
     Attributes:
+        topic_partition: Whose log it is.
         log: Open, or a directory that nobody has open.
         log_dir: The data directory that holds it.
         config: Settings of the topic.
     """
 
     @property
-    def log(self) -> DiscardableLog: ...  # noqa: D102 (above)
+    def topic_partition(self) -> TopicPartition: ...  # noqa: D102 (above)
+
+    @property
+    def log(self) -> DiscardableLog: ...  # noqa: D102
 
     @property
     def log_dir(self) -> LogDir: ...  # noqa: D102
@@ -69,6 +74,7 @@ class LogRemover(Generic[R]):
         steps: Runs what follows on the loop.
         in_background: Runs the removal of files.
         let_go: Called on the thread before a log is let go of.
+        forget: Called on the thread before directories are renamed: takes partitions out of the checkpoints.
         removed: Called on the loop once the name of a log's directory is free, or with the error if it cannot be freed.
     """
 
@@ -80,6 +86,7 @@ class LogRemover(Generic[R]):
         in_background: Callable[..., None],
         *,
         let_go: Callable[[R], None],
+        forget: Callable[[LogDir, Collection[TopicPartition]], None],
         removed: Callable[[R, BaseException | None], None],
     ) -> None:
         self._loop = loop
@@ -87,6 +94,7 @@ class LogRemover(Generic[R]):
         self._steps = steps
         self._in_background = in_background
         self._let_go = let_go
+        self._forget = forget
         self._removed = removed
         self._waiting: list[R] = []
         self._is_busy = False
@@ -135,14 +143,15 @@ class LogRemover(Generic[R]):
 
     def _mark_deleted(self, removals: Sequence[R]) -> list[str | LogError]:
         """On the thread: rename the directories; the error of one that could not be renamed."""
-        paths: dict[LogDir, list[Path]] = {}
+        paths: dict[LogDir, dict[TopicPartition, Path]] = {}
         for removal in removals:
             self._let_go(removal)
             removal.log.discard()
-            paths.setdefault(removal.log_dir, []).append(as_path(removal.log.path))
+            paths.setdefault(removal.log_dir, {})[removal.topic_partition] = as_path(removal.log.path)
         marked: dict[Path, str | LogError] = {}
         for log_dir, found in paths.items():
-            marked.update(self._mark(log_dir, found))
+            self._forget(log_dir, found.keys())
+            marked.update(self._mark(log_dir, [*found.values()]))
         return [marked[as_path(removal.log.path)] for removal in removals]
 
     @staticmethod

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
+    from kraftlog.runtime.replica.checkpoint_writer import CheckpointWriter
     from kraftlog.runtime.replica.compactor import LogCleaner
     from kraftlog.runtime.replica.log_opener import LogOpener
     from kraftlog.runtime.replica.log_placement import LogPlacement
@@ -33,5 +34,6 @@ class ReconcilerParts:
     opener: LogOpener
     workers: LogWorkers
     steps: StepQueue
+    checkpoints: CheckpointWriter
     compactor: LogCleaner
     threads: ReplicaThreads

@@ -119,6 +119,9 @@ class ReplicaManager:
         self.recovery = LogRecovery((), 1)
         self.partitions = Partitions(image, now_ms)
         self.steps = StepQueue(loop)
+        self._checkpoints = CheckpointWriter(
+            settings.checkpoints, self._log_dirs, loop, self.partitions, workers.in_background, self.fail_log_dir
+        )
         parts = ReconcilerParts(
             settings=settings,
             loop=loop,
@@ -128,6 +131,7 @@ class ReplicaManager:
             opener=self._opener,
             workers=workers,
             steps=self.steps,
+            checkpoints=self._checkpoints,
             compactor=compactor,
             threads=self._threads,
         )
@@ -142,9 +146,6 @@ class ReplicaManager:
             on_fatal=on_fatal,
         )
         self._retention = Retention(settings.retention, loop, self.partitions, now_ms, workers.in_background)
-        self._checkpoints = CheckpointWriter(
-            settings.checkpoints, self._log_dirs, loop, self.partitions, workers.in_background, self.fail_log_dir
-        )
         self._metrics = (
             None
             if metrics is None

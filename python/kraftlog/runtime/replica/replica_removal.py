@@ -87,6 +87,7 @@ class ReplicaRemoval:
             parts.steps,
             parts.workers.in_background,
             let_go=self._let_go,
+            forget=parts.checkpoints.forget,
             removed=self._removed,
         )
 

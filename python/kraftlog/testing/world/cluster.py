@@ -391,6 +391,32 @@ class Cluster:
             self.tell(name, f"loses power: of unsynced bytes {data}, of unsynced names {names}")
             self.nodes[name].stop(data=data, names=names)
 
+    def power_off_after(
+        self,
+        name: str,
+        changes: int,
+        *,
+        data: Literal["nothing", "everything", "suffix", "torn", "pages", "contents"] = "torn",
+        names: Literal["nothing", "everything", "suffix", "any"] = "suffix",
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
+        """End the machine right behind one effect on its disk: so many more writes, syncs and changes of names happen.
+
+        Args:
+            name: Of the node.
+            changes: At least 0.
+            data: As ``power_off``.
+            names: Likewise.
+            then: Called once it has lost its power.
+        """
+        self.tell(name, f"will lose power after {changes} more changes of its disk")
+
+        def stop() -> None:
+            self.power_off(name, data=data, names=names)
+            then()
+
+        self.nodes[name].stop_after_changes(changes, stop)
+
     def pause(self, name: str) -> None:
         """Stop the process as SIGSTOP does."""
         self.tell(name, "is paused")
@@ -540,6 +566,7 @@ class Cluster:
             machine.clock_rate = 1.0
             machine.wall_offset_ms = 0
             machine.flush_ms = FLUSH_MS
+            machine.stop_after_changes(None, machine.stop)
             if machine.is_disk_failing:
                 self.restart_mended(name)
             machine.resume()

@@ -76,6 +76,17 @@ def _power_off(target: _Target, *, node: Value, data: Any, names: Any, for_ms: i
     return True
 
 
+def _power_off_after(target: _Target, *, node: Value, changes: int, data: Any, names: Any, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    cluster = target.cluster
+    cluster.power_off_after(
+        name, changes, data=data, names=names, then=lambda: target.later(for_ms, lambda: cluster.start(name))
+    )
+    return True
+
+
 def _power_off_all(target: _Target, *, data: Any, names: Any, for_ms: int) -> bool:
     for index, name in enumerate(target.cluster.nodes):
         target.cluster.power_off(name, data=data, names=names)
@@ -271,6 +282,15 @@ def _link(rng: Random) -> dict[str, Value]:
 FAULTS: dict[str, _Kind] = {
     "kill": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _kill),
     "power_off": _Kind(lambda rng: {"node": _node(rng), **_damage(rng), "for_ms": _ms(rng)}, _power_off),
+    "power_off_after": _Kind(
+        lambda rng: {
+            "node": _node(rng),
+            "changes": rng.choice((rng.randrange(4), rng.randrange(40), rng.randrange(400))),
+            **_damage(rng),
+            "for_ms": _ms(rng),
+        },
+        _power_off_after,
+    ),
     "power_off_all": _Kind(lambda rng: {**_damage(rng), "for_ms": _ms(rng)}, _power_off_all),
     "pause": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _pause),
     "isolate": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _isolate),

@@ -81,6 +81,9 @@ class Machine:
         self._incarnation = 0
         self._pools: list[FlushPool] = []
         self._flushes_due: dict[int, int] = {}
+        # After which change of the disk the machine stops, and what stops it.
+        self._last_change: int | None = None
+        self._stop_at_change: Callable[[], None] = self.stop
         # What a stopped process left is kept: collecting it would run its `finally` clauses on a machine that is off.
         self._graveyard: list[Any] = []
         self.loop = MachineLoop(self)  # type: ignore[abstract]
@@ -263,6 +266,10 @@ class Machine:
             _set_running_loop(None)
             self._is_entered = False
         self._free_at_ns = world.now_ns + self._drift_ns - drift_ns
+        if self._last_change is not None and self.disk.change_count >= self._last_change:
+            # What was sent in this event is lost with the connections.
+            self._stop_at_change()
+            return
         for pool in self._pools:
             if pool.queued_count != self._flushes_due.get(id(pool), 0):
                 self._schedule_flushes(pool)
@@ -341,6 +348,19 @@ class Machine:
         if self.loop.ready:
             self.wake_up()
 
+    def stop_after_changes(self, changes: int | None, stop: Callable[[], None]) -> None:
+        """Let the disk take so many further changes, then call ``stop``, which has to stop the machine.
+
+        Nothing that is done later in the same event has an effect: the disk fails, and what is sent is lost.
+
+        Args:
+            changes: Writes, syncs and changes of names; None takes an earlier call back.
+            stop: What is to happen.
+        """
+        self.disk.stop_after(changes)
+        self._last_change = None if changes is None else self.disk.change_count + changes
+        self._stop_at_change = stop
+
     def stop(self, *, data: Any = "nothing", names: Any = "nothing") -> None:
         """Kill the process, and with ``data`` or ``names`` the machine: lose what was not synced.
 
@@ -349,6 +369,7 @@ class Machine:
             names: Likewise.
         """
         self._incarnation += 1
+        self._last_change = None
         self._is_paused = False
         dead = self.loop
         self._graveyard.append((dead, self.default_executor, self._pools))

@@ -38,6 +38,7 @@ class QuorumLife:
         driver: Runs it.
         log: What was read of the log and the checkpoints.
         epoch, high_watermark: As shown last; a high watermark that is not known is -1.
+        highest_flushed: The greatest durable end of the log, before it was cut, perhaps.
         was_leader: Whether it led.
     """
 
@@ -49,6 +50,7 @@ class QuorumLife:
         "driver",
         "epoch",
         "high_watermark",
+        "highest_flushed",
         "is_overdue",
         "log",
         "number",
@@ -64,6 +66,7 @@ class QuorumLife:
         # A role is another object in each epoch.
         self.shown: tuple[Any, ...] | None = None
         self.epoch = self.high_watermark = -1
+        self.highest_flushed = 0
         self.was_leader = False
         self.contact_look_ns = 0
         # Since when this leadership counts on these voters.
@@ -154,6 +157,7 @@ class QuorumChecker:
         place = (machine.node_id, machine.disk_number)
         self._check_epoch(machine, life, role, stored)
         self._durable[place] = driver.flushed_end_offset
+        life.highest_flushed = max(life.highest_flushed, driver.flushed_end_offset)
         if isinstance(role, Prospective | Candidate) and not core.is_voter and role.epoch != life.epoch:
             self._fail("INV-29", machine, f"is {role.name} without being a voter")
         is_leader = core.is_leader

@@ -153,6 +153,11 @@ impl MemoryFileSystem {
         self.lock().crash_after_changes = Some(changes);
     }
 
+    /// Undo [`Self::crash_after`].
+    pub fn never_crash(&self) {
+        self.lock().crash_after_changes = None;
+    }
+
     /// Names of the directories in a directory, in order.
     pub fn directories(&self, directory: &Path) -> Vec<String> {
         let state = self.lock();
