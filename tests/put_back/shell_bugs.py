@@ -48,6 +48,20 @@ SHELL_BUGS = (
         "{log_dir: {} for",
         "unit/runtime/replica/test_high_watermark_checkpoint.py",
     ),
+    Bug(
+        "checkpoints keep what they say of a deleted log",
+        "runtime.replica.log_remover",
+        "            self._forget(log_dir, found.keys())\n",
+        "",
+        "unit/runtime/replica/test_log_remover.py",
+    ),
+    Bug(
+        "offsets that were taken before a deletion are written after it",
+        "runtime.replica.checkpoint_writer",
+        "                of_dir.pop(key, None)\n",
+        "                pass\n",
+        "unit/runtime/replica/test_checkpoint_writer.py",
+    ),
     # The shell of the consensus core.
     Bug(
         "KAFKA-10533: an answer leaves before the flush that it acknowledges",

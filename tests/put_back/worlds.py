@@ -97,6 +97,16 @@ def shares(seed: int) -> Run:
     return _cluster(seed, "shares")
 
 
+def tables(seed: int) -> Run:
+    """Whole nodes; clients write and read a compacted topic."""
+    return _cluster(seed, "tables")
+
+
+def topics(seed: int) -> Run:
+    """Whole nodes; topics of one name are made and deleted."""
+    return _cluster(seed, "topics")
+
+
 def commands(seed: int) -> Run:
     """Replicas of a ``kraftlog.Quorum``."""
     return _cluster(seed, "commands")
@@ -203,6 +213,8 @@ WORLDS: dict[str, Runner] = {
     "consumers": consumers,
     "pipelines": pipelines,
     "shares": shares,
+    "tables": tables,
+    "topics": topics,
 }
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -222,6 +234,9 @@ ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("controller.", ("controller", "replication", "records")),
     ("partition.replica_fetcher", ("fetcher", "replication", "followers")),
     ("partition.", ("replication", "followers", "records")),
+    ("runtime.replica.compactor", ("tables", "pipelines")),
+    ("runtime.replica.checkpoint_writer", ("topics", "records")),
+    ("runtime.replica.log_remover", ("topics",)),
     ("runtime.replica.isr_changes", ("changes", "replication", "records")),
     ("runtime.replica.directory_assignments", ("changes", "records")),
     ("runtime.replica.fetch_session", ("sessions", "records")),

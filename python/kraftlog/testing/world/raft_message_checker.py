@@ -103,13 +103,15 @@ class RaftMessageChecker:
             return
         message: Any = decode_request(frame)[1]
         stored, flushed = life.driver.stored_state, life.driver.flushed_end_offset
+        # A message may have waited for its connection while the log was cut: it speaks of what was there before.
+        ever_flushed = max(flushed, life.highest_flushed)
         for partition in _partitions(message.topics):
             match message:
                 case VoteRequest():
                     epoch = partition.replica_epoch
                     self.looked["INV-13"] += 1
-                    if partition.last_offset > flushed:
-                        reason = f"asks for a vote with log end {partition.last_offset}, durable is {flushed}"
+                    if partition.last_offset > ever_flushed:
+                        reason = f"asks for a vote with log end {partition.last_offset}, durable is {ever_flushed}"
                         self._fail("INV-13", machine, reason)
                     # A request may leave late, when the replica leads: its vote is not stored any more.
                     has_voted = stored.voted_key is not None or stored.leader_id == machine.node_id
@@ -122,10 +124,8 @@ class RaftMessageChecker:
                 case FetchRequest():
                     epoch = partition.current_leader_epoch
                     self.looked["INV-13"] += 1
-                    durable = flushed
-                    if partition.last_fetched_epoch != life.core.log.last_epoch:
-                        # It waited for a connection while the log was cut: it acknowledges what was there before.
-                        durable = max(flushed, life.highest_flushed)
+                    is_now = partition.last_fetched_epoch == life.core.log.last_epoch
+                    durable = flushed if is_now else ever_flushed
                     if life.core.is_voter and partition.fetch_offset > durable:
                         reason = f"acknowledges offset {partition.fetch_offset}, durable is {durable}"
                         self._fail("INV-13", machine, reason)
