@@ -53,7 +53,7 @@ def test_a_cluster_loses_nothing_and_recovers_in_virtual_time():
         cluster.run_until(task.done, within_ms=120_000)
         task.result()
         story = str(cluster.story)
-        looked = cluster.looked
+        looked = cluster.checkers.looked
     assert "loses power" in story
     assert story.count("is the active controller in epoch") >= 2
     assert "all of them are there" in story

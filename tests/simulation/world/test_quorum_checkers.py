@@ -403,7 +403,7 @@ def whole_cluster(seed):
         cluster.kill(cluster.controller)
         cluster.run_for(5_000)
         cluster.recover()
-        return cluster.looked
+        return cluster.checkers.looked
 
 
 def test_rules_about_messages_have_something_to_look_at():

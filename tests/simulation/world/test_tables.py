@@ -43,7 +43,7 @@ def run_tables():
         cluster.run_until(task.done, within_ms=120_000)
         task.result()
         cluster.recover()
-        assert cluster.looked["RINV-01"]
+        assert cluster.checkers.looked["RINV-01"]
     return len(cleaned)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from kraftlog import host
 from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, LogError, OffsetOutOfRangeError
@@ -55,44 +55,22 @@ from kraftlog.runtime.raft.peer_connections import Peers
 from kraftlog.runtime.raft.raft_gauges import RaftGauges
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.election_store import ElectionStore
-from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.transport.peer_security import SecurityOf
-from kraftlog.types import ElectionState, Epoch, NodeId, Offset, SnapshotId
+from kraftlog.types import ElectionState, NodeId, Offset, SnapshotId
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import FileSlice
+    from kraftlog.runtime.raft.log_listener import LogListener
     from kraftlog.storage.metadata_log import MetadataLog
     from kraftlog.wire.struct import Message
 
-__all__ = ["LogListener", "RaftDriver"]
+__all__ = ["RaftDriver"]
 
 logger = logging.getLogger(__name__)
 
 NOTICE_INTERVAL_S = 10.0
 MAX_NOTICES = 100  # in that time
 RETRY_S = 0.1  # between two tries of an effect for which no descriptor was left
-
-
-class LogListener(Protocol):
-    """Is told what becomes of the log. Called on the loop, never while the core is being told something."""
-
-    def on_appended(self, base_offset: Offset, last_offset: Offset, epoch: Epoch, size_bytes: int) -> None:
-        """This replica, as leader, appended a batch of control records."""
-
-    def on_committed(self, high_watermark: Offset) -> None:
-        """Everything below is committed."""
-
-    def on_confirmed(self, confirmed_round: int) -> None:
-        """This replica still led when this round of ``confirm_leadership`` was begun."""
-
-    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
-        """Another epoch, or its leader became known or unknown."""
-
-    def on_snapshot_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """The log was replaced by a snapshot: everything known before is void."""
-
-    def on_failure(self, error: BaseException) -> None:
-        """The log or the store failed: this replica does nothing any more."""
 
 
 @dataclass(slots=True, eq=False)

@@ -36,9 +36,9 @@ from kraftlog.types import TopicPartition
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import CleanReport
+    from kraftlog.host import Worker
     from kraftlog.runtime.replica.partition import Partition
     from kraftlog.storage.log_dir import LogDir
-    from kraftlog.worker_thread import Worker
 
 __all__ = ["CleanerSettings", "LogCleaner"]
 

@@ -1,4 +1,4 @@
-"""Whether brokers answer every Produce and Fetch once, in order and in time (RINV-38), seen at their sockets."""
+"""Whether servers answer every request once, in order and in time (RINV-38, INV-31), seen at their sockets."""
 
 from __future__ import annotations
 
@@ -64,20 +64,22 @@ class _Connection:
 
 
 class AnswerChecker:
-    """Follows the bytes that reach and leave the sockets on which brokers listen.
+    """Follows the bytes that reach and leave the sockets on which brokers or controllers listen.
 
     The time of a request counts while its machine runs, from its arrival or from the answer before it on the same
     connection, as answers keep their order. A client that takes no bytes is waited for.
 
     Args:
-        port: That brokers listen on.
+        port: That they listen on.
         story: What is shown with a broken rule.
+        rule: Which one is broken by what they do.
 
     Attributes:
         looked: How often the rule had something to look at.
     """
 
-    def __init__(self, port: int, story: Story) -> None:
+    def __init__(self, port: int, story: Story, *, rule: str = "RINV-38") -> None:
+        self._rule = rule
         self._port = port
         self._story = story
         self._connections: dict[SimulatedSocket, _Connection] = {}
@@ -128,7 +130,7 @@ class AnswerChecker:
         machine = connection.machine
         if request.allowed_ms == _NEVER:
             return
-        self.looked["RINV-38"] += 1
+        self.looked[self._rule] += 1
         took_ms = (machine.world.now_ns - request.since_ns - (machine.paused_ns - request.paused_ns)) / 1e6
         if took_ms > request.allowed_ms + 4 * machine.flush_ms[1]:
             self._fail(connection, f"{request.what} took {took_ms:.0f} ms of {request.allowed_ms:.0f}")
@@ -150,7 +152,7 @@ class AnswerChecker:
                 self._check_time(connection, connection.waiting[0])
 
     def _fail(self, connection: _Connection, reason: str) -> None:
-        raise InvariantViolationError("RINV-38", f"{connection.machine.name}: {reason}", self._story.last(40))
+        raise InvariantViolationError(self._rule, f"{connection.machine.name}: {reason}", self._story.last(40))
 
 
 def _read(frame: bytes) -> _Request | None:

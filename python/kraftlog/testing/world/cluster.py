@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import errno
-from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from kraftlog.features import FEATURES, LATEST_PRODUCTION, METADATA_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.administration import Administration
-from kraftlog.testing.world.answer_checker import AnswerChecker
+from kraftlog.testing.world.checkers import Checkers
 from kraftlog.testing.world.machine import FLUSH_MS, Machine
-from kraftlog.testing.world.metadata_checker import MetadataChecker
-from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT, ClusterShape, NodeMachine, make_cluster
-from kraftlog.testing.world.partition_checker import PartitionChecker
-from kraftlog.testing.world.quorum_checker import QuorumChecker
-from kraftlog.testing.world.raft_message_checker import RaftMessageChecker
+from kraftlog.testing.world.node_machine import BROKER_PORT, ClusterShape, NodeMachine, make_cluster
 from kraftlog.testing.world.recovery import missing_recovery
 from kraftlog.testing.world.story import Story
-from kraftlog.testing.world.visibility_checker import VisibilityChecker
 from kraftlog.testing.world.world import World
 
 if TYPE_CHECKING:
     import asyncio
-
-    from kraftlog.testing.world.network import ByteWatcher, SimulatedSocket
 
 __all__ = ["Cluster"]
 
@@ -33,30 +25,6 @@ T = TypeVar("T")
 
 _START_MS = 120_000.0
 _SECTOR_BYTES = 512
-
-
-class _ByteCheckers:
-    """Checkers that see the bytes of all connections.
-
-    They are called by the code of a node, which may catch what they raise: the first violation is kept instead.
-    """
-
-    def __init__(self, checkers: Sequence[ByteWatcher]) -> None:
-        self._checkers = checkers
-        self.violation: InvariantViolationError | None = None
-
-    def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
-        """Bytes have reached a socket; none are the end of the stream."""
-        for checker in self._checkers:
-            checker.arrived(sock, data)
-
-    def sent(self, sock: SimulatedSocket, data: bytes) -> None:
-        """A process has handed bytes to a socket."""
-        try:
-            for checker in self._checkers:
-                checker.sent(sock, data)
-        except InvariantViolationError as error:
-            self.violation = self.violation or error
 
 
 class Cluster:
@@ -87,6 +55,7 @@ class Cluster:
         nodes: The machines of the nodes, by name.
         levels: As given.
         story: What happened.
+        checkers: What the invariants are checked by.
     """
 
     has_features: bool = True
@@ -115,16 +84,10 @@ class Cluster:
         for machine in self.nodes.values():
             machine.on_exit = self._on_exit
         by_id = {machine.node_id: machine for machine in self.nodes.values()}
-        self.quorum = QuorumChecker(by_id, self.story)
-        self.metadata = MetadataChecker(self.story)
-        self.partitions = PartitionChecker(by_id, self.metadata, self.story)
+        self.checkers = Checkers(by_id, self.story)
         self._checks = checks
-        self.answers = AnswerChecker(BROKER_PORT, self.story)
-        self.messages = RaftMessageChecker(CONTROLLER_PORT, self.quorum, self.story)
-        self.visibility = VisibilityChecker(BROKER_PORT, self.partitions, self.story)
-        self._bytes = _ByteCheckers([self.answers, self.messages, self.visibility])
         if checks:
-            self.world.network.byte_watcher = self._bytes
+            self.world.network.byte_watcher = self.checkers
         self.world.watchers.append(self._after_turn)
         self._clients: dict[str, Machine] = {}
         self._is_quiet = False
@@ -136,7 +99,7 @@ class Cluster:
 
     def what_is_missing(self) -> tuple[str, str] | None:
         """What the cluster has not come to yet: a rule and what breaks it; None when it has recovered."""
-        return missing_recovery(self.nodes.values(), self.partitions.has_lost_last_disk)
+        return missing_recovery(self.nodes.values(), self.checkers.partitions.has_lost_last_disk)
 
     def __enter__(self) -> Self:
         """Start every node; returns when all of them serve."""
@@ -166,12 +129,7 @@ class Cluster:
         if machine.loop.failures:
             self._fail_callback(machine)
         if self._checks:
-            if self._bytes.violation is not None:
-                raise self._bytes.violation
-            self.quorum.after_turn(machine)
-            self.metadata.after_turn(machine)
-            self.partitions.after_turn(machine)
-            self.answers.after_turn(machine)
+            self.checkers.after_turn(machine)
 
     def _fail_callback(self, machine: NodeMachine) -> None:
         failure = machine.loop.failures[0]
@@ -226,12 +184,6 @@ class Cluster:
             TimeoutError: It does not hold after ``within_ms`` of virtual time.
         """
         self.world.run_until(condition, within_ms=within_ms)
-
-    @property
-    def looked(self) -> Counter[str]:
-        """How often each rule had something to look at."""
-        checkers = (self.quorum, self.messages, self.metadata, self.partitions, self.answers, self.visibility)
-        return sum((checker.looked for checker in checkers), Counter())
 
     @property
     def is_quiet(self) -> bool:
@@ -529,6 +481,9 @@ class Cluster:
     def spoil(self, name: str, kind: Literal["rot", "misdirected"] = "rot") -> str | None:
         """Spoil a segment of a broker's log, durably: flip a bit, or write a sector of another place over it.
 
+        The sector is of the same partition. Nothing in a batch says of which partition it is, so that nobody could tell
+        one that came from elsewhere and fits by chance.
+
         Returns:
             The file, or None if there is none to spoil.
         """
@@ -549,7 +504,8 @@ class Cluster:
             machine.disk.flip_bit(file, rng.randrange(size * 8))
         else:
             position = rng.randrange(max(1, size - _SECTOR_BYTES))
-            sector = rng.choice(files).read_bytes()[:_SECTOR_BYTES]
+            source = rng.choice([other for other in files if other.parent == file.parent])
+            sector = source.read_bytes()[:_SECTOR_BYTES]
             handle = machine.disk.open(file, "write")
             handle.write_at(position, sector[: size - position])
             handle.sync()
@@ -593,5 +549,5 @@ class Cluster:
             self.run_for(200)
             missing = self.what_is_missing()
         if self._checks:
-            self.partitions.check_kept()
+            self.checkers.partitions.check_kept()
         self.tell("cluster", "has recovered")

@@ -16,9 +16,9 @@ from kraftlog.testing.world.stepped_executor import SteppedExecutor
 from kraftlog.testing.world.stepped_worker import SteppedWorker
 
 if TYPE_CHECKING:
+    from kraftlog.host import Step
     from kraftlog.testing.world.network import ListeningSocket, SimulatedSocket
     from kraftlog.testing.world.world import Event, World
-    from kraftlog.worker_thread import Step
 
 __all__ = ["FLUSH_MS", "Machine"]
 

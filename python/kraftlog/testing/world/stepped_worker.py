@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from kraftlog.host import Step
     from kraftlog.testing.world.world import Event
-    from kraftlog.worker_thread import Step
 
 __all__ = ["SteppedWorker"]
 
@@ -26,7 +26,7 @@ class Processor(Protocol):
 
 
 class SteppedWorker:
-    """A ``kraftlog.worker_thread.Worker``: each step is one event, between which anything else may happen.
+    """A ``kraftlog.host.Worker``: each step is one event, between which anything else may happen.
 
     Args:
         machine: Runs it.

@@ -264,9 +264,9 @@ def run(scenario: ClusterScenario, workload: Workload, *, cluster_type: type[Clu
     outcome.story = list(cluster.story)
     outcome.event_count = cluster.world.event_count
     outcome.simulated_ms = cluster.world.now_ms
-    outcome.election_count = cluster.quorum.election_count
-    outcome.leader_changes = cluster.partitions.leader_changes
-    outcome.looked = dict(cluster.looked)
+    outcome.election_count = cluster.checkers.quorum.election_count
+    outcome.leader_changes = cluster.checkers.partitions.leader_changes
+    outcome.looked = dict(cluster.checkers.looked)
     # Whatever happens draws from the world's chance, which ends elsewhere after any difference.
     ended = (cluster.world.now_ns, cluster.world.event_count, cluster.world.rng.getstate(), outcome.story)
     outcome.fingerprint = hashlib.sha256(repr(ended).encode()).hexdigest()[:16]

@@ -1,0 +1,83 @@
+"""Everything that looks for broken rules in a cluster (docs/behaviours, areas 24 and 29)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.answer_checker import AnswerChecker
+from kraftlog.testing.world.metadata_checker import MetadataChecker
+from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT
+from kraftlog.testing.world.partition_checker import PartitionChecker
+from kraftlog.testing.world.quorum_checker import QuorumChecker
+from kraftlog.testing.world.raft_message_checker import RaftMessageChecker
+from kraftlog.testing.world.visibility_checker import VisibilityChecker
+
+if TYPE_CHECKING:
+    from kraftlog.testing.world.network import SimulatedSocket
+    from kraftlog.testing.world.node_machine import NodeMachine
+    from kraftlog.testing.world.story import Story
+
+__all__ = ["Checkers"]
+
+
+class Checkers:
+    """Looks at nodes after each turn of their loops, and at the bytes of all connections.
+
+    Bytes are looked at within the code of a node, which may catch what is raised there: the first violation is kept
+    until that code has returned.
+
+    Args:
+        nodes: Of the cluster, by node id.
+        story: Gets elections and changes of leaders, and is shown with a broken rule.
+
+    Attributes:
+        quorum: Of the metadata quorum, or of a ``Quorum``: cores, logs and checkpoints.
+        metadata: Of images.
+        partitions: Of replicas.
+    """
+
+    def __init__(self, nodes: dict[int, NodeMachine], story: Story) -> None:
+        self.quorum = QuorumChecker(nodes, story)
+        self.metadata = MetadataChecker(story)
+        self.partitions = PartitionChecker(nodes, self.metadata, story)
+        self._messages = RaftMessageChecker(CONTROLLER_PORT, self.quorum, story)
+        self._visibility = VisibilityChecker(BROKER_PORT, self.partitions, story)
+        self._answers = AnswerChecker(BROKER_PORT, story)
+        self._controller_answers = AnswerChecker(CONTROLLER_PORT, story, rule="INV-31")
+        self._of_bytes = (self._answers, self._controller_answers, self._messages, self._visibility)
+        self._violation: InvariantViolationError | None = None
+
+    @property
+    def looked(self) -> Counter[str]:
+        """How often each rule had something to look at."""
+        checkers = (self.quorum, self.metadata, self.partitions, *self._of_bytes)
+        return sum((checker.looked for checker in checkers), Counter())
+
+    def after_turn(self, machine: NodeMachine) -> None:
+        """Check what changed on a node.
+
+        Raises:
+            InvariantViolationError: A rule is broken.
+        """
+        if self._violation is not None:
+            raise self._violation
+        self.quorum.after_turn(machine)
+        self.metadata.after_turn(machine)
+        self.partitions.after_turn(machine)
+        self._answers.after_turn(machine)
+        self._controller_answers.after_turn(machine)
+
+    def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
+        """Bytes have reached a socket; none are the end of the stream."""
+        for checker in self._of_bytes:
+            checker.arrived(sock, data)
+
+    def sent(self, sock: SimulatedSocket, data: bytes) -> None:
+        """A process has handed bytes to a socket."""
+        try:
+            for checker in self._of_bytes:
+                checker.sent(sock, data)
+        except InvariantViolationError as error:
+            self._violation = self._violation or error
