@@ -306,7 +306,7 @@ class Broker:
 
     def __init__(self):
         self.world = SimpleNamespace(now_ns=0)
-        self.machine = Thing(name="broker-1", world=self.world, paused_ns=0, flush_ms=(0, 0))
+        self.machine = Thing(name="broker-1", world=self.world, paused_ns=0, flush_ms=(0, 0), is_paused=False)
         self.sock = Thing(
             machine=self.machine, is_closed=False, is_broken=False, is_writable=True, getsockname=lambda: ("b", 9092)
         )

@@ -83,7 +83,7 @@ class AnswerChecker:
         self._port = port
         self._story = story
         self._connections: dict[SimulatedSocket, _Connection] = {}
-        self._next_look_ns: dict[Machine, int] = {}
+        self._next_look_ns = 0
         self.looked: Counter[str] = Counter()
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
@@ -136,19 +136,19 @@ class AnswerChecker:
             self._fail(connection, f"{request.what} took {took_ms:.0f} ms of {request.allowed_ms:.0f}")
 
     def after_turn(self, machine: Machine) -> None:
-        """Look for requests of a machine whose time is over, every half second.
+        """Look for requests whose time is over, every half second.
 
         Raises:
             InvariantViolationError: There is one.
         """
         now_ns = machine.world.now_ns
-        if now_ns < self._next_look_ns.get(machine, 0):
+        if now_ns < self._next_look_ns:
             return
-        self._next_look_ns[machine] = now_ns + _LOOK_NS
+        self._next_look_ns = now_ns + _LOOK_NS
         for sock, connection in list(self._connections.items()):
             if sock.is_closed or sock.is_broken:
                 del self._connections[sock]
-            elif connection.machine is machine and connection.waiting and sock.is_writable:
+            elif connection.waiting and sock.is_writable and not connection.machine.is_paused:
                 self._check_time(connection, connection.waiting[0])
 
     def _fail(self, connection: _Connection, reason: str) -> None:

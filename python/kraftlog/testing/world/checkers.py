@@ -15,7 +15,7 @@ from kraftlog.testing.world.raft_message_checker import RaftMessageChecker
 from kraftlog.testing.world.visibility_checker import VisibilityChecker
 
 if TYPE_CHECKING:
-    from kraftlog.testing.world.network import SimulatedSocket
+    from kraftlog.testing.world.network import ByteWatcher, SimulatedSocket
     from kraftlog.testing.world.node_machine import NodeMachine
     from kraftlog.testing.world.story import Story
 
@@ -47,6 +47,12 @@ class Checkers:
         self._answers = AnswerChecker(BROKER_PORT, story)
         self._controller_answers = AnswerChecker(CONTROLLER_PORT, story, rule="INV-31")
         self._of_bytes = (self._answers, self._controller_answers, self._messages, self._visibility)
+        # By the port of a server's end, and of the peer of a client's end.
+        self._of_servers: dict[int, tuple[ByteWatcher, ...]] = {
+            BROKER_PORT: (self._answers, self._visibility),
+            CONTROLLER_PORT: (self._controller_answers, self._messages),
+        }
+        self._of_clients: dict[int, tuple[ByteWatcher, ...]] = {CONTROLLER_PORT: (self._messages,)}
         self._violation: InvariantViolationError | None = None
 
     @property
@@ -71,13 +77,18 @@ class Checkers:
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket; none are the end of the stream."""
-        for checker in self._of_bytes:
+        for checker in sock.watched_by or self._watchers_of(sock):
             checker.arrived(sock, data)
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
         """A process has handed bytes to a socket."""
         try:
-            for checker in self._of_bytes:
+            for checker in sock.watched_by or self._watchers_of(sock):
                 checker.sent(sock, data)
         except InvariantViolationError as error:
             self._violation = self._violation or error
+
+    def _watchers_of(self, sock: SimulatedSocket) -> tuple[ByteWatcher, ...]:
+        found = self._of_servers.get(sock.getsockname()[1]) or self._of_clients.get(sock.getpeername()[1], ())
+        sock.watched_by = found
+        return found

@@ -22,6 +22,8 @@ class FrameStream:
         """The frames that end within ``data``, without their sizes."""
         if self._rest:
             data = self._rest + data
+        elif len(data) >= _SIZE.size and _SIZE.unpack_from(data)[0] == len(data) - _SIZE.size:
+            return [data[_SIZE.size :]]  # one frame, as mostly
         frames: list[bytes] = []
         position = 0
         while len(data) - position >= _SIZE.size:

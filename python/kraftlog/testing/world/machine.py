@@ -173,6 +173,11 @@ class Machine:
     # Processor
 
     @property
+    def is_paused(self) -> bool:
+        """Whether its process is stopped and will go on."""
+        return self._is_paused
+
+    @property
     def is_running(self) -> bool:
         """Whether its process runs; it may be paused."""
         return not self.loop.has_ended

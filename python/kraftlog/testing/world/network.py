@@ -66,6 +66,7 @@ class SimulatedSocket:
     Attributes:
         link: Addresses of the two machines, its own first.
         loses_output: Whether what is sent from now on never arrives: the connection is about to be reset.
+        watched_by: What the byte watcher keeps of this end.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class SimulatedSocket:
         self._is_ended = False
         self._error: int | None = None
         self.loses_output = False
+        self.watched_by: Any = None
         self.is_closed = False
         network.sockets[self._descriptor] = self
 

@@ -40,13 +40,15 @@ class QuorumLogLife:
         snapshot_id: Of the newest checkpoint, as seen last.
     """
 
-    __slots__ = ("epoch", "files", "followed", "name", "snapshot_id", "start_offset", "voter_sets")
+    __slots__ = ("agreed", "epoch", "files", "followed", "name", "snapshot_id", "start_offset", "voter_sets")
 
     def __init__(self, name: str, files: MetadataLog) -> None:
         self.name = name
         self.files = files
         self.followed: FollowedLog | None = None
         self.voter_sets: list[tuple[int, VoterSet]] = []
+        # The core's and the log's, which were compared.
+        self.agreed: tuple[VoterSet, VoterSet] | None = None
         self.start_offset = 0
         self.epoch = -1
         self.snapshot_id: SnapshotId | None = None
@@ -123,7 +125,9 @@ class QuorumLogChecker:
             followed.cut(max(shown_high_watermark, start_offset))
             last_epoch = -1
         followed.cut(end_offset)
-        life.voter_sets = [found for found in life.voter_sets if start_offset <= found[0] < followed.end_offset]
+        sets = life.voter_sets
+        if sets and not start_offset <= sets[0][0] <= sets[-1][0] < followed.end_offset:
+            life.voter_sets = [found for found in sets if start_offset <= found[0] < followed.end_offset]
         for batch in followed.follow(start_offset, end_offset):
             self._ends.add((batch.end_offset, batch.leader_epoch))
             if batch.is_control:
@@ -179,9 +183,12 @@ class QuorumLogChecker:
             offset, voters = life.voter_sets[-1]
             # After a start it is the end of the checkpoint, which holds the same voters.
             is_older = core.voters_offset is None or core.voters_offset < offset
-            if is_older or core.voters != voters:
-                known = f"{core.voters.ids} of offset {core.voters_offset}"
+            found, agreed = core.voters, life.agreed
+            is_known = agreed is not None and agreed[0] is found and agreed[1] is voters
+            if is_older or not (is_known or found == voters):
+                known = f"{found.ids} of offset {core.voters_offset}"
                 _fail("INV-19", life, f"goes by voters {known}, its log says {voters.ids} at offset {offset}")
+            life.agreed = (found, voters)
 
     def _check_snapshot(self, life: QuorumLogLife, core: Any, committed: int) -> None:
         files = life.files

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from kraftlog.raft.roles.role import same_voter
 from kraftlog.testing.log_invariants import InvariantViolationError
@@ -62,15 +61,21 @@ class RaftMessageChecker:
         self._port = port
         self._quorum = quorum
         self._story = story
-        self._connections: WeakKeyDictionary[SimulatedSocket, _Connection] = WeakKeyDictionary()
+        self._connections: dict[SimulatedSocket, _Connection] = {}
         self._granted: dict[tuple[int, int, int], ReplicaKey] = {}
         self.looked: Counter[str] = Counter()
+
+    def _begin(self, sock: SimulatedSocket) -> _Connection:
+        for known in [known for known in self._connections if known.is_closed]:
+            del self._connections[known]
+        made = self._connections[sock] = _Connection()
+        return made
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket."""
         if sock.getsockname()[1] != self._port:
             return
-        connection = self._connections.setdefault(sock, _Connection())
+        connection = self._connections.get(sock) or self._begin(sock)
         for frame in connection.incoming.feed(data):
             api_key, version, correlation_id = _HEADER.unpack_from(frame)
             if api_key in _APIS:
@@ -88,7 +93,7 @@ class RaftMessageChecker:
             return
         machine = sock.machine
         life = self._quorum.life(machine) if isinstance(machine, NodeMachine) else None
-        connection = self._connections.setdefault(sock, _Connection())
+        connection = self._connections.get(sock) or self._begin(sock)
         for frame in connection.outgoing.feed(data):
             if life is None:
                 continue

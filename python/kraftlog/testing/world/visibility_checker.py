@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.followed_log import batches_in
@@ -59,16 +58,22 @@ class VisibilityChecker:
         self._port = port
         self._partitions = partitions
         self._story = story
-        self._connections: WeakKeyDictionary[SimulatedSocket, _Connection] = WeakKeyDictionary()
+        self._connections: dict[SimulatedSocket, _Connection] = {}
         # Leader epoch and offset, by topic id, partition and isolation level.
         self._latest: dict[tuple[Any, int, int], tuple[int, int]] = {}
         self.looked: Counter[str] = Counter()
+
+    def _begin(self, sock: SimulatedSocket) -> _Connection:
+        for known in [known for known in self._connections if known.is_closed]:
+            del self._connections[known]
+        made = self._connections[sock] = _Connection()
+        return made
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket."""
         if sock.getsockname()[1] != self._port:
             return
-        connection = self._connections.setdefault(sock, _Connection())
+        connection = self._connections.get(sock) or self._begin(sock)
         for frame in connection.incoming.feed(data):
             api_key, _, correlation_id = _HEADER.unpack_from(frame)
             if api_key in _APIS:
