@@ -4,7 +4,7 @@
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2           each produces and fetches once a second
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2 --quiet   who is idle asks less often
 
-CPU time of the process counts, from 5 s of virtual time after the start; all invariants are checked.
+CPU time of the process counts, from 5 s of virtual time after the start; all invariants are checked, unless `--no-checks` is given.
 """
 
 from __future__ import annotations
@@ -48,10 +48,12 @@ async def once_a_second(cluster, number, counts, fetch_wait_ms):
             await asyncio.sleep(1)
 
 
-def measure(seed: int, clients: int, simulated_s: float, profile: str | None, *, is_quiet: bool = False):
+def measure(
+    seed: int, clients: int, simulated_s: float, profile: str | None, *, is_quiet: bool = False, checks: bool = True
+):
     """Cluster-hours per CPU-minute, and what happened in the meantime."""
     counts = {"produced": 0, "fetched": 0}
-    with Cluster(seed, properties=SETTINGS | (QUIET if is_quiet else {})) as cluster:
+    with Cluster(seed, properties=SETTINGS | (QUIET if is_quiet else {}), checks=checks) as cluster:
         for number in range(clients):
             wait_ms = LONG_WAIT_MS if is_quiet else "500"
             cluster.begin(once_a_second(cluster, number, counts, wait_ms), client=f"client-{number}")
@@ -86,12 +88,20 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60, help="virtual")
     parser.add_argument("--quiet", action="store_true", help="with the settings of QUIET, and long fetches")
+    parser.add_argument("--no-checks", action="store_true", help="without invariants")
     parser.add_argument("--profile", help="write a cProfile of the last seed to this file")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.CRITICAL + 1)
     first, _, end = arguments.seeds.partition(":")
     rates = [
-        measure(seed, arguments.clients, arguments.seconds, arguments.profile, is_quiet=arguments.quiet)
+        measure(
+            seed,
+            arguments.clients,
+            arguments.seconds,
+            arguments.profile,
+            is_quiet=arguments.quiet,
+            checks=not arguments.no_checks,
+        )
         for seed in range(int(first), int(end))
     ]
     print(f"median {statistics.median(rates):.2f} cluster-hours per CPU-minute; load {os.getloadavg()[0]:.1f}")

@@ -1,11 +1,17 @@
-"""A stream of bytes cut into Kafka's frames."""
+"""Streams of bytes cut into Kafka's frames, and which request an answer belongs to."""
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["FrameStream"]
+if TYPE_CHECKING:
+    from kraftlog.testing.world.network import SimulatedSocket
+
+__all__ = ["REQUEST_HEADER", "Exchange", "Exchanges", "FrameStream"]
+
+REQUEST_HEADER: Final = struct.Struct(">hhi")
+"""API key, version and correlation id, with which a request begins."""
 
 _SIZE: Final = struct.Struct(">i")
 
@@ -34,3 +40,51 @@ class FrameStream:
             position = end
         self._rest = data[position:]
         return frames
+
+
+class Exchange:
+    """What goes over one end of a connection.
+
+    Attributes:
+        incoming, outgoing: Both directions.
+        asked: Requests that have arrived and are not answered, whole frames by correlation id.
+    """
+
+    __slots__ = ("asked", "incoming", "outgoing")
+
+    def __init__(self) -> None:
+        self.incoming, self.outgoing = FrameStream(), FrameStream()
+        self.asked: dict[int, bytes] = {}
+
+    def asked_by(self, answer: bytes) -> bytes | None:
+        """The request of an answer's frame, which is answered now; None if nobody noted it."""
+        return self.asked.pop(_SIZE.unpack_from(answer)[0], None)
+
+
+class Exchanges:
+    """The ends of connections that a checker follows; those that were closed are forgotten.
+
+    Args:
+        apis: API keys of the requests that are noted.
+    """
+
+    def __init__(self, apis: frozenset[int]) -> None:
+        self._apis = apis
+        self._by_socket: dict[SimulatedSocket, Exchange] = {}
+
+    def of(self, sock: SimulatedSocket) -> Exchange:
+        """That of a socket."""
+        found = self._by_socket.get(sock)
+        if found is None:
+            for known in [known for known in self._by_socket if known.is_closed]:
+                del self._by_socket[known]
+            found = self._by_socket[sock] = Exchange()
+        return found
+
+    def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
+        """Bytes have reached a server's end: note the requests in them."""
+        exchange = self.of(sock)
+        for frame in exchange.incoming.feed(data):
+            api_key, _, correlation_id = REQUEST_HEADER.unpack_from(frame)
+            if api_key in self._apis:
+                exchange.asked[correlation_id] = frame

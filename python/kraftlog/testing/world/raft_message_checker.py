@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.raft.roles.role import same_voter
 from kraftlog.testing.log_invariants import InvariantViolationError
-from kraftlog.testing.world.frame_stream import FrameStream
+from kraftlog.testing.world.frame_stream import REQUEST_HEADER, Exchanges
 from kraftlog.testing.world.node_machine import NodeMachine
 from kraftlog.types import NodeId, ReplicaKey
 from kraftlog.wire.frame import decode_request, decode_response
@@ -25,24 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["RaftMessageChecker"]
 
-# API key, version, correlation id.
-_HEADER: Final = struct.Struct(">hhi")
-_INT32: Final = struct.Struct(">i")
 _APIS: Final = frozenset(
     message.API_KEY
     for message in (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 )
-
-
-class _Connection:
-    """One end of a connection: what it has sent, and on the server's end what it was asked."""
-
-    __slots__ = ("asked", "incoming", "outgoing")
-
-    def __init__(self) -> None:
-        self.incoming, self.outgoing = FrameStream(), FrameStream()
-        # API key, version and, of a Vote, the frame; by correlation id.
-        self.asked: dict[int, tuple[int, int, bytes]] = {}
 
 
 class RaftMessageChecker:
@@ -61,26 +46,14 @@ class RaftMessageChecker:
         self._port = port
         self._quorum = quorum
         self._story = story
-        self._connections: dict[SimulatedSocket, _Connection] = {}
+        self._exchanges = Exchanges(_APIS)
         self._granted: dict[tuple[int, int, int], ReplicaKey] = {}
         self.looked: Counter[str] = Counter()
 
-    def _begin(self, sock: SimulatedSocket) -> _Connection:
-        for known in [known for known in self._connections if known.is_closed]:
-            del self._connections[known]
-        made = self._connections[sock] = _Connection()
-        return made
-
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket."""
-        if sock.getsockname()[1] != self._port:
-            return
-        connection = self._connections.get(sock) or self._begin(sock)
-        for frame in connection.incoming.feed(data):
-            api_key, version, correlation_id = _HEADER.unpack_from(frame)
-            if api_key in _APIS:
-                kept = frame if api_key == VoteRequest.API_KEY else b""
-                connection.asked[correlation_id] = (api_key, version, kept)
+        if sock.getsockname()[1] == self._port:
+            self._exchanges.arrived(sock, data)
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
         """A machine has handed bytes to a socket.
@@ -93,17 +66,17 @@ class RaftMessageChecker:
             return
         machine = sock.machine
         life = self._quorum.life(machine) if isinstance(machine, NodeMachine) else None
-        connection = self._connections.get(sock) or self._begin(sock)
-        for frame in connection.outgoing.feed(data):
+        exchange = self._exchanges.of(sock)
+        for frame in exchange.outgoing.feed(data):
             if life is None:
                 continue
             if is_server:
-                self._check_response(machine, life, frame, connection)
+                self._check_response(machine, life, frame, exchange.asked_by(frame))
             else:
                 self._check_request(machine, life, frame)
 
     def _check_request(self, machine: Any, life: QuorumLife, frame: bytes) -> None:
-        api_key = _HEADER.unpack_from(frame)[0]
+        api_key = REQUEST_HEADER.unpack_from(frame)[0]
         if api_key not in _APIS or not (_is_behind(life) or api_key == VoteRequest.API_KEY):
             return
         message: Any = decode_request(frame)[1]
@@ -140,11 +113,10 @@ class RaftMessageChecker:
                     epoch = partition.leader_epoch
             self._check_epoch(machine, life, epoch)
 
-    def _check_response(self, machine: Any, life: QuorumLife, frame: bytes, connection: _Connection) -> None:
-        asked = connection.asked.pop(_INT32.unpack_from(frame)[0], None)
-        if asked is None:
+    def _check_response(self, machine: Any, life: QuorumLife, frame: bytes, request: bytes | None) -> None:
+        if request is None:
             return
-        api_key, version, request = asked
+        api_key, version, _ = REQUEST_HEADER.unpack_from(request)
         if not (_is_behind(life) or api_key == VoteRequest.API_KEY):
             return
         message: Any = decode_response(api_key, version, frame)[1]

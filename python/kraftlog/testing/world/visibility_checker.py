@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.followed_log import batches_in
-from kraftlog.testing.world.frame_stream import FrameStream
+from kraftlog.testing.world.frame_stream import REQUEST_HEADER, Exchanges
 from kraftlog.testing.world.node_machine import NodeMachine
 from kraftlog.types import Uuid
 from kraftlog.wire.frame import decode_request, decode_response
@@ -23,23 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["VisibilityChecker"]
 
-# API key, version, correlation id.
-_HEADER: Final = struct.Struct(">hhi")
-_INT32: Final = struct.Struct(">i")
 _APIS: Final = frozenset(request.API_KEY for request in (FetchRequest, ListOffsetsRequest, ProduceRequest))
 _READ_COMMITTED: Final = 1
 _LATEST: Final = -1
 _ALL: Final = -1
-
-
-class _Connection:
-    """The server's end of a connection: requests without an answer, by correlation id."""
-
-    __slots__ = ("asked", "incoming", "outgoing")
-
-    def __init__(self) -> None:
-        self.incoming, self.outgoing = FrameStream(), FrameStream()
-        self.asked: dict[int, bytes] = {}
 
 
 class VisibilityChecker:
@@ -58,26 +44,15 @@ class VisibilityChecker:
         self._port = port
         self._partitions = partitions
         self._story = story
-        self._connections: dict[SimulatedSocket, _Connection] = {}
+        self._exchanges = Exchanges(_APIS)
         # Leader epoch and offset, by topic id, partition and isolation level.
         self._latest: dict[tuple[Any, int, int], tuple[int, int]] = {}
         self.looked: Counter[str] = Counter()
 
-    def _begin(self, sock: SimulatedSocket) -> _Connection:
-        for known in [known for known in self._connections if known.is_closed]:
-            del self._connections[known]
-        made = self._connections[sock] = _Connection()
-        return made
-
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket."""
-        if sock.getsockname()[1] != self._port:
-            return
-        connection = self._connections.get(sock) or self._begin(sock)
-        for frame in connection.incoming.feed(data):
-            api_key, _, correlation_id = _HEADER.unpack_from(frame)
-            if api_key in _APIS:
-                connection.asked[correlation_id] = frame
+        if sock.getsockname()[1] == self._port:
+            self._exchanges.arrived(sock, data)
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
         """A broker has handed bytes to a socket.
@@ -85,14 +60,15 @@ class VisibilityChecker:
         Raises:
             InvariantViolationError: They show what is not committed.
         """
-        machine, connection = sock.machine, self._connections.get(sock)
-        if connection is None or not isinstance(machine, NodeMachine):
+        machine = sock.machine
+        if sock.getsockname()[1] != self._port or not isinstance(machine, NodeMachine):
             return
-        for frame in connection.outgoing.feed(data):
-            asked = connection.asked.pop(_INT32.unpack_from(frame)[0], None)
+        exchange = self._exchanges.of(sock)
+        for frame in exchange.outgoing.feed(data):
+            asked = exchange.asked_by(frame)
             if asked is None:
                 continue
-            api_key, version, _ = _HEADER.unpack_from(asked)
+            api_key, version, _ = REQUEST_HEADER.unpack_from(asked)
             request: Any = decode_request(asked)[1]
             if isinstance(request, ProduceRequest):
                 if request.acks == _ALL:
