@@ -3,8 +3,9 @@
     python tests/simulation/world/rate.py --seeds 901:906                       without clients
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2           each produces and fetches once a second
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2 --quiet   who is idle asks less often
+    python tests/simulation/world/rate.py --seeds 901:906 --no-checks           without invariants
 
-CPU time of the process counts, from 5 s of virtual time after the start; all invariants are checked, unless `--no-checks` is given.
+CPU time of the process counts, from 5 s of virtual time after the start.
 """
 
 from __future__ import annotations
