@@ -362,6 +362,23 @@ def test_voters_change_one_by_one(quorum, sets, committed, broken):
         lead_and_change(quorum[0], *sets, committed=committed)
 
 
+def test_a_change_of_voters_that_succeeded_is_committed(quorum):
+    leader, gone = quorum[0], quorum[2].machine
+    for replica in quorum:
+        replica.machine.is_running = True
+    lead_and_change(leader, voters(1, 2), committed=2)
+    leader.checker.check_voter_change(gone, is_voter=False)
+    assert leader.checker.looked["INV-24"] == 1
+    with pytest.raises(InvariantViolationError, match="INV-24"):
+        leader.checker.check_voter_change(gone, is_voter=True)
+    leader.core.high_watermark = 1
+    with pytest.raises(InvariantViolationError, match="INV-24"):
+        leader.checker.check_voter_change(gone, is_voter=False)
+    quorum[1].core.epoch = 2
+    quorum[1].look()
+    leader.checker.check_voter_change(gone, is_voter=True)  # nobody leads in epoch 2 so far
+
+
 def test_a_replica_goes_by_the_voters_of_its_log(quorum):
     replica = quorum[0]
     replica.append(1, control=[VotersChange(voters=voters(1, 2))])

@@ -75,6 +75,13 @@ class Checkers:
         self._answers.after_turn(machine)
         self._controller_answers.after_turn(machine)
 
+    def check_voter_change(self, machine: NodeMachine, *, is_voter: bool) -> None:
+        """An operator was told that a node is a voter, or is none any more. A violation is raised by ``after_turn``."""
+        try:
+            self.quorum.check_voter_change(machine, is_voter=is_voter)
+        except InvariantViolationError as error:
+            self._violation = self._violation or error
+
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket; none are the end of the stream."""
         for checker in sock.watched_by or self._watchers_of(sock):

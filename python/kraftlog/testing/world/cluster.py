@@ -273,11 +273,22 @@ class Cluster:
 
     def remove_voter(self, name: str) -> None:
         """Begin to make a controller an observer of the metadata quorum."""
-        self._change(f"{name} is no voter", lambda operator: operator.remove_voter(self.nodes[name]))
+        self._change_voters(name, is_voter=False)
 
     def add_voter(self, name: str) -> None:
         """Begin to make a controller a voter again."""
-        self._change(f"{name} is a voter", lambda operator: operator.add_voter(self.nodes[name]))
+        self._change_voters(name, is_voter=True)
+
+    def _change_voters(self, name: str, *, is_voter: bool) -> None:
+        machine = self.nodes[name]
+
+        async def change(operator: Administration) -> str:
+            answer = await (operator.add_voter(machine) if is_voter else operator.remove_voter(machine))
+            if self._checks and answer == "NONE":
+                self.checkers.check_voter_change(machine, is_voter=is_voter)
+            return answer
+
+        self._change(f"{name} is {'a' if is_voter else 'no'} voter", change)
 
     def move_partition(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
         """Begin to move a partition to the brokers with these ids, the preferred leader first."""

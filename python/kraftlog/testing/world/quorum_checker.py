@@ -12,7 +12,7 @@ from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.role import same_voter
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.quorum_log_checker import QuorumLogChecker, QuorumLogLife
-from kraftlog.types import Uuid
+from kraftlog.types import NodeId, ReplicaKey, Uuid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,6 +140,30 @@ class QuorumChecker:
                 ) from error
         elif life.was_leader and machine.world.now_ns >= life.contact_look_ns:
             self._check_contact(machine, life, role)
+
+    def check_voter_change(self, machine: NodeMachine, *, is_voter: bool) -> None:
+        """An operator was told that a change of the voters is done: it is committed.
+
+        If nobody leads in the highest epoch, nobody knows it yet.
+
+        Raises:
+            InvariantViolationError: It is not.
+        """
+        lives = [self.life(node) for node in self._nodes.values() if node.is_running]
+        cores = [life.core for life in lives if life is not None]
+        epoch = max((core.epoch for core in cores), default=0)
+        core = next((core for core in cores if core.epoch == epoch and core.is_leader), None)
+        if core is None or core.high_watermark is None:
+            return
+        self.looked["INV-24"] += 1
+        key = ReplicaKey(NodeId(machine.node_id), machine.directory_id)
+        if core.voters.contains(key) is not is_voter:
+            self._fail(
+                "INV-24", machine, f"is a voter or is none, as was asked: {is_voter}; voters are {core.voters.ids}"
+            )
+        if core.voters_offset is not None and core.voters_offset >= core.high_watermark:
+            reason = f"a change of voters succeeded, its offset {core.voters_offset} is not below {core.high_watermark}"
+            self._fail("INV-24", machine, reason)
 
     def _check_kept(self, machine: NodeMachine, life: QuorumLife) -> None:
         """A process begins with all that was durable on its disk."""
