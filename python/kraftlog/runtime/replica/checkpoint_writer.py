@@ -75,7 +75,7 @@ class CheckpointWriter:
         # A truncation writes on a thread of its own.
         self._lock = threading.Lock()
         # Offsets are taken on the loop and written later: those of a log that was deleted in between do not count.
-        self._taken = 0
+        self._taken = self._done = 0
         self._forgotten: dict[LogDir, dict[TopicPartition, int]] = {}
 
     def start(self, timers: RecurringTimers) -> None:
@@ -120,7 +120,8 @@ class CheckpointWriter:
         A write that fails is not the deletion's: if it fails the directory, the rename does, too.
         """
         with self._lock:
-            self._forgotten.setdefault(log_dir, {}).update(dict.fromkeys(keys, self._taken))
+            if self._done < self._taken:
+                self._forgotten.setdefault(log_dir, {}).update(dict.fromkeys(keys, self._taken))
             paths = [log_dir.path / name for name in _OFFSETS]
             texts = [self._written.get(path) for path in paths]
             if not log_dir.is_online or not any(text is None or _mentions(text, keys) for text in texts):
@@ -144,9 +145,14 @@ class CheckpointWriter:
     def _write(self, name: str, taken: int, partitions: Sequence[Partition], offsets: Unopened) -> None:
         """On a thread; writes come in the order in which their offsets were taken."""
         with self._lock:
-            for log_dir, forgotten in self._forgotten.items():
-                self._forgotten[log_dir] = {key: number for key, number in forgotten.items() if number >= taken}
             self._write_locked(name, partitions, offsets)
+            self._done = max(self._done, taken)
+            for log_dir, forgotten in [*self._forgotten.items()]:
+                left = {key: number for key, number in forgotten.items() if number > taken}
+                if left:
+                    self._forgotten[log_dir] = left
+                else:
+                    del self._forgotten[log_dir]
 
     def _write_locked(self, name: str, partitions: Sequence[Partition], offsets: Unopened) -> None:
         offset_of = _OFFSETS[name]

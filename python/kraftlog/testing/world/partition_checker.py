@@ -204,8 +204,8 @@ class PartitionChecker:
             self._fail("RINV-21", f"{name}: leads in epoch {leader_epoch}, in which node {leader} led")
         highest = self._high_watermarks.get(key, 0)
         self.looked["RINV-23"] += 1
-        self._check_cleanliness(key, name, leader_epoch, min_insync_replicas)
         if log_end < highest:
+            self._check_cleanliness(key, name, leader_epoch, min_insync_replicas)
             self._check_last_disk(machine, key, name)
             self._fail("RINV-23", f"{name}: leads with log end {log_end}, {highest} was committed")
 
