@@ -95,10 +95,10 @@ def test_a_leader_commits_without_a_follower_that_the_controller_has_dropped():
         raised_past_a_follower((1, 2))
 
 
-def led_by_one_that_lost_all(state, start_counts, last_in_sync=(1, 2)):
-    """Broker 1 leads with an empty log, though broker 2 has shown that 5 records are committed."""
+def led_by_one_that_lost_all(state, start_counts, last_in_sync=(1, 2), log_end=0):
+    """Broker 1 leads with an empty log, or one up to ``log_end``; broker 2 has shown that 5 records are committed."""
     image = SimpleNamespace(leader_epoch=0, partition_epoch=1, isr=(1,), replicas=(1, 2), leader_recovery_state=state)
-    new = machine_of(1, partition_of(1, 1, high_watermark=0, log_end=0))
+    new = machine_of(1, partition_of(1, 1, high_watermark=0, log_end=log_end))
     old = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
     new.start_count, old.start_count = start_counts
     metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: last_in_sync)
@@ -116,6 +116,11 @@ def test_the_last_known_leader_may_have_lost_all_once_every_replica_may_have():
     for state, start_counts in ((RECOVERED, (2, 2)), (RECOVERING, (2, 1))):
         with pytest.raises(InvariantViolationError, match="RINV-23"):
             led_by_one_that_lost_all(state, start_counts)
+
+
+def test_the_last_known_leader_leads_if_it_lacks_nothing():
+    """Everything that is committed is on its disk, which only lost its power."""
+    led_by_one_that_lost_all(RECOVERING, (2, 2), log_end=5)
 
 
 def test_a_replica_that_was_no_longer_eligible_does_not_keep_the_last_known_leader_from_leading():
