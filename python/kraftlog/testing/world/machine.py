@@ -48,6 +48,7 @@ class Machine:
         path: Root of its disk.
         disk: What the process keeps when the machine stops.
         flush_ms, work_ms: Least and most time of an fsync, and of other blocking work.
+        has_ended_within_event: Whether the last process did things in its last event that no watcher saw.
         clock_rate: How fast its clocks go, 1 is right; for timers that are set from here on.
         wall_offset_ms: How far its wall clock is off.
     """
@@ -83,6 +84,7 @@ class Machine:
         self._flushes_due: dict[int, int] = {}
         # After which change of the disk the machine stops, and what stops it.
         self._last_change: int | None = None
+        self.has_ended_within_event = False
         self._stop_at_change: Callable[[], None] = self.stop
         # What a stopped process left is kept: collecting it would run its `finally` clauses on a machine that is off.
         self._graveyard: list[Any] = []
@@ -274,6 +276,7 @@ class Machine:
         if self._last_change is not None and self.disk.change_count >= self._last_change:
             # What was sent in this event is lost with the connections.
             self._stop_at_change()
+            self.has_ended_within_event = True
             return
         for pool in self._pools:
             if pool.queued_count != self._flushes_due.get(id(pool), 0):
@@ -375,6 +378,7 @@ class Machine:
         """
         self._incarnation += 1
         self._last_change = None
+        self.has_ended_within_event = False
         self._is_paused = False
         dead = self.loop
         self._graveyard.append((dead, self.default_executor, self._pools))

@@ -95,6 +95,8 @@ class QuorumChecker:
         # The greatest epoch, and the end of the log, that each disk was made to keep.
         self._epochs: dict[tuple[int, int], int] = {}
         self._durable: dict[tuple[int, int], int] = {}
+        # The greatest high watermark that the last process on each disk showed.
+        self._shown: dict[tuple[int, int], int] = {}
         self._votes: dict[tuple[int, int, int], Any] = {}
         self._high_watermark = 0
         self.looked: Counter[str] = Counter()
@@ -171,6 +173,9 @@ class QuorumChecker:
             return
         self.looked["INV-06"] += 1
         durable = self._durable.get((machine.node_id, machine.disk_number), 0)
+        if machine.has_ended_within_event:
+            # It may have truncated its log then, down to its high watermark.
+            durable = min(durable, self._shown.get((machine.node_id, machine.disk_number), 0))
         if life.core.log.end_offset < durable:
             found = life.core.log.end_offset
             self._fail("INV-06", machine, f"begins with log end {found}, {durable} had been durable")
@@ -202,7 +207,7 @@ class QuorumChecker:
         if core.unanswered_count > 1:
             self._check_under_way(machine, core)
         # A new leader does not know it until a majority has fetched.
-        life.high_watermark = max(life.high_watermark, high_watermark)
+        life.high_watermark = self._shown[place] = max(life.high_watermark, high_watermark)
         # Effects on the log wait until the epoch is on disk.
         self._logs.check(
             machine,
