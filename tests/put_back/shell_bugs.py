@@ -51,7 +51,7 @@ SHELL_BUGS = (
     Bug(
         "checkpoints keep what they say of a deleted log",
         "runtime.replica.log_remover",
-        "            self._forget(log_dir, found.keys())\n",
+        "            self._forget(log_dir, names[log_dir])\n",
         "",
         "unit/runtime/replica/test_log_remover.py",
     ),

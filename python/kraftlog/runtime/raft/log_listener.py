@@ -1,4 +1,4 @@
-"""Who is told what becomes of a replicated log."""
+"""The listener of a replicated log."""
 
 from __future__ import annotations
 

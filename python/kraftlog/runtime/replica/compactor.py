@@ -194,11 +194,11 @@ class LogCleaner:
     def _start_workers(self) -> None:
         """A thread for each number that has none, or whose thread is dead."""
         for number in range(self._settings.threads):
-            if number == len(self._cleaners):
-                self._cleaners.append(_Cleaner())
-            elif (worker := self._cleaners[number].worker) is not None and worker.is_alive:
+            known = self._cleaners[number : number + 1]
+            if any(cleaner.worker is not None and cleaner.worker.is_alive for cleaner in known):
                 continue
-            self._cleaners[number] = cleaner = _Cleaner()
+            cleaner = _Cleaner()
+            self._cleaners[number : number + 1] = [cleaner]
             cleaner.worker = host.worker(f"kafka-log-cleaner-thread-{number}", partial(self._step, number, cleaner))
 
     def _stop_workers(self) -> None:

@@ -143,15 +143,17 @@ class LogRemover(Generic[R]):
 
     def _mark_deleted(self, removals: Sequence[R]) -> list[str | LogError]:
         """On the thread: rename the directories; the error of one that could not be renamed."""
-        paths: dict[LogDir, dict[TopicPartition, Path]] = {}
+        paths: dict[LogDir, list[Path]] = {}
+        names: dict[LogDir, set[TopicPartition]] = {}
         for removal in removals:
             self._let_go(removal)
             removal.log.discard()
-            paths.setdefault(removal.log_dir, {})[removal.topic_partition] = as_path(removal.log.path)
+            paths.setdefault(removal.log_dir, []).append(as_path(removal.log.path))
+            names.setdefault(removal.log_dir, set()).add(removal.topic_partition)
         marked: dict[Path, str | LogError] = {}
         for log_dir, found in paths.items():
-            self._forget(log_dir, found.keys())
-            marked.update(self._mark(log_dir, [*found.values()]))
+            self._forget(log_dir, names[log_dir])
+            marked.update(self._mark(log_dir, found))
         return [marked[as_path(removal.log.path)] for removal in removals]
 
     @staticmethod
