@@ -94,6 +94,7 @@ class _Member:
         self.member_id = str(UUID(int=rng.getrandbits(128)))
         self.epoch = 0
         self.assigned = {}
+        self.is_answered = False
         self.coordinator = None
         self.leaders = {}
         self.sessions = {}
@@ -107,19 +108,23 @@ class _Member:
             found = answer.coordinators[0]
             _check(found.error_code)
             self.coordinator = (found.host, found.port)
+        # An answer that is lost may have brought an assignment, which the coordinator repeats only to a full request.
+        is_full = self.epoch == 0 or not self.is_answered
+        self.is_answered = False
         answer = await self.links.ask(
             self.coordinator,
             ShareGroupHeartbeatRequest(
                 group_id=GROUP,
                 member_id=self.member_id,
                 member_epoch=self.epoch,
-                subscribed_topic_names=[TOPIC] if self.epoch == 0 else None,
+                subscribed_topic_names=[TOPIC] if is_full else None,
             ),
         )
         if answer.error_code in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}:
             self.epoch, self.assigned = 0, {}
             return
         _check(answer.error_code)
+        self.is_answered = True
         self.epoch = answer.member_epoch
         self.next_beat_s = asyncio.get_running_loop().time() + answer.heartbeat_interval_ms / 1000
         if answer.assignment is not None:

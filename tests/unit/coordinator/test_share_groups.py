@@ -208,6 +208,19 @@ def test_a_new_target_is_taken_over_in_one_step() -> None:
     assert (epoch, sorted(kept["t"] + parts["t"])) == (4, [0, 1, 2, 3])
 
 
+def test_a_member_that_missed_an_answer_gets_its_assignment_again() -> None:
+    """It gives its subscription, as the Java client does after each error: ``isFullRequest`` of Kafka 4.3.1."""
+    s = ShareShard(group_share_assignment_interval_ms=0)
+    s.join("A")
+    s.beat("A", 2)
+    assert s.got(s.beat("A", 2)) == (3, None)
+    written = len(s.log)
+    assert s.got(s.beat("A", 2, subscribed_topic_names=("t",))) == (3, {"t": [0, 1, 2, 3]})
+    assert s.got(s.beat("A", 3, subscribed_topic_names=("t",))) == (3, {"t": [0, 1, 2, 3]})
+    assert s.got(s.beat("A", 3)) == (3, None)
+    assert len(s.log) == written
+
+
 def test_the_old_target_stays_for_the_assignment_interval() -> None:
     """SHGR-16."""
     s = ShareShard()

@@ -195,13 +195,14 @@ class ShareGroups:
         self._update_target(group, change, now_ms)
         updated = self._move(group, group.members[member.member_id], change)
         self._restart_session(group.group_id, member.member_id, now_ms)
+        # A member that gives its subscription does not know what the coordinator knows: it may have missed an answer.
+        is_full = is_joining or names is not None
+        has_assignment = is_full or _as_sets(updated.assigned) != _as_sets(before.assigned)
         return _Response(
             member_id=updated.member_id,
             member_epoch=updated.epoch,
             heartbeat_interval_ms=self._setting(group.group_id, "heartbeat_interval"),
-            assignment=_assignment(updated)
-            if is_joining or _as_sets(updated.assigned) != _as_sets(before.assigned)
-            else None,
+            assignment=_assignment(updated) if has_assignment else None,
         )
 
     def _group_to_join(self, group_id: str, *, is_joining: bool) -> ShareGroup:
