@@ -23,6 +23,13 @@ TARGET = ROOT / "python" / "kraftlog" / "config_facts.py"
 
 # kraftlog's own keys, in the form of the facts table.
 OWN_BROKER_KEYS: list[dict[str, Any]] = [
+    {
+        "name": "controller.quorum.fetch.wait.max.ms",
+        "type": "INT",
+        "default": 500,
+        "valid": "[1,...]",
+        "importance": "MEDIUM",
+    },
     {"name": "log.flush.on.ack", "type": "BOOLEAN", "default": True, "importance": "HIGH"},
 ]
 

@@ -60,6 +60,10 @@ REFUSED = {
 REFUSED_OF_TOPICS = {"remote.storage.enable": "default only: kraftlog has no tiered storage"}
 # Keys of kraftlog's own, with what they do.
 OWN_KEYS = {
+    "controller.quorum.fetch.wait.max.ms": "How long the leader of the metadata log, or of a `Quorum`, may hold an empty answer"
+    " to this replica's fetch. Kafka's replicas ask for 500. Longer waits save requests of idle replicas, not time: new records and"
+    " a new high watermark are answered at once. It must be less than `controller.quorum.fetch.timeout.ms` and"
+    " `controller.quorum.request.timeout.ms`.",
     "log.flush.on.ack": "An acknowledgement of acks=all waits until the records are on the disk. `false` gives Kafka's"
     " behaviour: it waits for the page cache.",
     "kraftlog.data.path": "Who owns the sockets of clients on listeners with PLAINTEXT, and with SASL_PLAINTEXT once a client"

@@ -44,6 +44,7 @@ controller.quorum.election.timeout.ms	Time without votes after which a candidate
 controller.quorum.fetch.max.bytes	Most bytes that a replica of the metadata log asks for at once.
 controller.quorum.fetch.snapshot.max.bytes	Most bytes of a metadata snapshot that a replica asks for at once.
 controller.quorum.fetch.timeout.ms	Time without an answer of the leader after which a voter begins an election.
+controller.quorum.fetch.wait.max.ms	Longest wait of a leader before it answers a fetch of this replica for which there is nothing new.
 controller.quorum.request.timeout.ms	Longest wait for an answer of another controller.
 controller.quorum.retry.backoff.ms	Pause before a request to another controller is sent again.
 controller.quorum.voters	Static set of voters, each in the form id@host:port.

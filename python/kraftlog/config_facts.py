@@ -45,6 +45,7 @@ controller.quorum.election.timeout.ms	INT	1000	[0,...]	HIGH
 controller.quorum.fetch.max.bytes	INT	1048576	[1,...]	LOW	
 controller.quorum.fetch.snapshot.max.bytes	INT	1048576	[1,...]	LOW	
 controller.quorum.fetch.timeout.ms	INT	2000	[0,...]	HIGH	
+controller.quorum.fetch.wait.max.ms	INT	500	[1,...]	MEDIUM	
 controller.quorum.request.timeout.ms	INT	2000	[0,...]	MEDIUM	
 controller.quorum.retry.backoff.ms	INT	20	[0,...]	LOW	
 controller.quorum.voters	LIST			HIGH	

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from kraftlog.config_table import ConfigValue, broker_config, cordoned_log_dirs, is_dynamic_only, parse_value
 from kraftlog.errors import KafkaError
+from kraftlog.node.quorum_keys import check_quorum_keys
 from kraftlog.security.principal import Principal
 from kraftlog.storage.files import as_path
 from kraftlog.storage.properties import PropertiesError, parse_properties
@@ -104,7 +105,7 @@ class NodeConfig:
             from kraftlog.node.sasl_settings import check_java_classes
 
             check_java_classes(self)
-        self._check_quorum()
+        check_quorum_keys(self)
         for key in self.properties:
             self.get(key)  # a value that cannot be is refused now, not when somebody asks for it
         for name in self.controller_listener_names:
@@ -507,38 +508,6 @@ class NodeConfig:
             msg = f"{key}={text}: it is one of {', '.join(_DATA_PATHS)}"
             raise ConfigError(msg)
         return value
-
-    def _check_quorum(self) -> None:
-        voters = self.get_list("controller.quorum.voters")
-        if not voters and not self.get_list("controller.quorum.bootstrap.servers"):
-            msg = "set controller.quorum.bootstrap.servers (or controller.quorum.voters for a static quorum)"
-            raise ConfigError(msg)
-        for voter in voters:
-            node_id, separator, address = voter.partition("@")
-            if not separator or not node_id.isdigit() or not _is_address(address):
-                msg = f"controller.quorum.voters: cannot read {voter!r}; each entry has the form id@host:port"
-                raise ConfigError(msg)
-            if address.rpartition(":")[0] in {"0.0.0.0", "[::]"}:  # noqa: S104
-                msg = f"controller.quorum.voters: {voter!r} cannot use the nonroutable meta-address"
-                raise ConfigError(msg)
-        if len({voter.partition("@")[0] for voter in voters}) != len(voters):
-            msg = f"controller.quorum.voters={','.join(voters)} names a node twice"
-            raise ConfigError(msg)
-        is_voter = self.node_id in {int(voter.partition("@")[0]) for voter in voters}
-        if voters and is_voter != self.is_controller:
-            wanted, roles = ("name" if self.is_controller else "not name"), ",".join(sorted(self.process_roles))
-            msg = f"controller.quorum.voters must {wanted} node.id={self.node_id}, as process.roles={roles}"
-            raise ConfigError(msg)
-        for server in self.get_list("controller.quorum.bootstrap.servers"):
-            if not _is_address(server):
-                msg = f"controller.quorum.bootstrap.servers: cannot read {server!r}; each entry has the form host:port"
-                raise ConfigError(msg)
-
-
-def _is_address(text: str) -> bool:
-    """Whether this is host:port; ``rpartition`` of an IPv6 address keeps its brackets with the host."""
-    host, _, port = text.rpartition(":")
-    return bool(host) and port.isdigit() and int(port) <= MAX_PORT
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kraftlog.features import KRAFT_VERSION, supported_ranges
 from kraftlog.node.config import NodeConfig
+from kraftlog.node.quorum_keys import FETCH_WAIT_MS
 from kraftlog.node.start_error import StartError
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
@@ -103,6 +104,7 @@ def raft_config(
         request_timeout_ms=config.get_int("controller.quorum.request.timeout.ms"),
         retry_backoff_ms=config.get_int("controller.quorum.retry.backoff.ms"),
         append_linger_ms=config.get_int("controller.quorum.append.linger.ms"),
+        fetch_max_wait_ms=config.get_int(FETCH_WAIT_MS),
         fetch_max_bytes=config.get_int("controller.quorum.fetch.max.bytes"),
         fetch_snapshot_max_bytes=config.get_int("controller.quorum.fetch.snapshot.max.bytes"),
         max_batch_bytes=config.get_int("internal.metadata.max.batch.size.in.bytes"),

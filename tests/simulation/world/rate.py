@@ -21,14 +21,11 @@ import time
 
 from kraftlog.client.async_consumer import AsyncConsumer
 from kraftlog.client.async_producer import AsyncProducer
-from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.cluster import LONG_WAITS, Cluster
 from kraftlog.types import TopicPartition
 
 TOPIC = "rate"
 SETTINGS = {"num.partitions": "3", "default.replication.factor": "3", "min.insync.replicas": "2"}
-# No no-op records in the metadata log, and fetches that wait for ten seconds instead of half a second.
-LONG_WAIT_MS = "10000"
-QUIET = {"metadata.max.idle.interval.ms": "0", "replica.fetch.wait.max.ms": LONG_WAIT_MS}
 WARM_UP_MS = 5_000
 
 
@@ -54,9 +51,9 @@ def measure(
 ):
     """Cluster-hours per CPU-minute, and what happened in the meantime."""
     counts = {"produced": 0, "fetched": 0}
-    with Cluster(seed, properties=SETTINGS | (QUIET if is_quiet else {}), checks=checks) as cluster:
+    with Cluster(seed, properties=SETTINGS | (LONG_WAITS if is_quiet else {}), checks=checks) as cluster:
         for number in range(clients):
-            wait_ms = LONG_WAIT_MS if is_quiet else "500"
+            wait_ms = LONG_WAITS["replica.fetch.wait.max.ms"] if is_quiet else "500"
             cluster.begin(once_a_second(cluster, number, counts, wait_ms), client=f"client-{number}")
         cluster.run_for(WARM_UP_MS)
         before = counts.copy()
@@ -88,7 +85,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="901:902", help="FIRST:END")
     parser.add_argument("--clients", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=60, help="virtual")
-    parser.add_argument("--quiet", action="store_true", help="with the settings of QUIET, and long fetches")
+    parser.add_argument("--quiet", action="store_true", help="with LONG_WAITS, for clients too")
     parser.add_argument("--no-checks", action="store_true", help="without invariants")
     parser.add_argument("--profile", help="write a cProfile of the last seed to this file")
     arguments = parser.parse_args()

@@ -95,6 +95,26 @@ def test_a_leader_commits_without_a_follower_that_the_controller_has_dropped():
         raised_past_a_follower((1, 2))
 
 
+def raised_and_resigned(*, has_led):
+    """A replica is a follower with a new high watermark after an event; it led before the event, or did not."""
+    image = SimpleNamespace(leader_epoch=1, partition_epoch=2, isr=(), leader_recovery_state=RECOVERED)
+    machine = machine_of(1, partition_of(1, 1 if has_led else 2, high_watermark=3, log_end=5))
+    checker = PartitionChecker({1: machine}, SimpleNamespace(newest_state=lambda *_: image), story())
+    checker._leader_high_watermarks[TOPIC_ID, 0] = 3
+    checker.after_turn(machine)
+    replica = machine.node.partitions[0].replica
+    replica.high_watermark, replica.leader_epoch, replica.is_leader = 5, 1, False
+    checker.after_turn(machine)
+    assert checker._leader_high_watermarks[TOPIC_ID, 0] == 5
+
+
+def test_a_leader_may_raise_the_high_watermark_in_the_event_in_which_it_resigns():
+    """Seed 910018 with share groups: its broker took in a record and lost its leadership after a pause (RINV-13)."""
+    raised_and_resigned(has_led=True)
+    with pytest.raises(InvariantViolationError, match="RINV-13"):
+        raised_and_resigned(has_led=False)
+
+
 def led_by_one_that_lost_all(state, start_counts, last_in_sync=(1, 2), log_end=0):
     """Broker 1 leads with an empty log, or one up to ``log_end``; broker 2 has shown that 5 records are committed."""
     image = SimpleNamespace(leader_epoch=0, partition_epoch=1, isr=(1,), replicas=(1, 2), leader_recovery_state=state)
@@ -328,7 +348,7 @@ class Broker:
 
     def after(self, time_ms):
         self.world.now_ns += int(time_ms * 1e6)
-        self.checker.after_turn(self.machine)
+        self.checker.look()
 
 
 FETCH = FetchRequest(replica_id=-1, max_wait_ms=500, min_bytes=1, max_bytes=1000)

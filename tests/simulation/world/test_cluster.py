@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from kraftlog import host
+from kraftlog.client.async_producer import AsyncProducer
 from kraftlog.testing import InvariantViolationError
-from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.cluster import LONG_WAITS, Cluster
 from kraftlog.testing.world.history import OffsetHistory, RecordHistory, TransactionHistory
 from kraftlog.testing.world.machine import Machine
 from kraftlog.testing.world.swarm import ClusterFailedError, ClusterScenario, draw, run, shrink
@@ -173,3 +174,27 @@ def test_a_power_failure_that_has_not_come_by_the_recovery_does_not_come():
         cluster.recover()
         cluster.run_for(60_000)
         assert cluster.nodes["broker-2"].is_running
+
+
+async def send_one(cluster):
+    """Produce a record to a topic that is new."""
+    async with AsyncProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+        await (await producer.send("new", b"a record"))
+
+
+def test_idle_nodes_with_long_waits_seldom_ask_and_learn_at_once():
+    """``controller.quorum.fetch.wait.max.ms``: a fetch that waits is answered when there is something new."""
+    events = {}
+    for name, properties in (("kafka", SETTINGS), ("long", SETTINGS | LONG_WAITS)):
+        with Cluster(5, properties=properties) as cluster:
+            cluster.run_for(15_000)
+            before = cluster.world.event_count
+            cluster.run_for(30_000)
+            events[name] = cluster.world.event_count - before
+            if name == "long":
+                began_ms = cluster.world.now_ns / 1e6
+                cluster.run(send_one(cluster), within_ms=5_000)
+                assert cluster.world.now_ns / 1e6 - began_ms < 1_000
+                cluster.kill(cluster.controller)
+                cluster.recover()
+    assert events["long"] * 4 < events["kafka"]

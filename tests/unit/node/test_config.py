@@ -96,6 +96,15 @@ def test_log_dirs_first_one_holds_metadata() -> None:
         ({"controller_quorum_retry_backoff_ms": "-1"}, "controller.quorum.retry.backoff.ms"),
         ({"controller_quorum_fetch_max_bytes": "0"}, "controller.quorum.fetch.max.bytes"),
         ({"controller_quorum_fetch_snapshot_max_bytes": "0"}, "controller.quorum.fetch.snapshot.max.bytes"),
+        ({"controller_quorum_fetch_wait_max_ms": "0"}, "controller.quorum.fetch.wait.max.ms"),
+        (
+            {"controller_quorum_fetch_wait_max_ms": "2000"},
+            "wait.max.ms=2000 must be less than controller.quorum.fetch.timeout.ms=2000",
+        ),
+        (
+            {"controller_quorum_fetch_wait_max_ms": "2000", "controller_quorum_fetch_timeout_ms": "3000"},
+            "wait.max.ms=2000 must be less than controller.quorum.request.timeout.ms=2000",
+        ),
         ({"controller_quorum_auto_join_enable": "maybe"}, "controller.quorum.auto.join.enable"),
         ({"metadata_log_segment_bytes": "8388607"}, "metadata.log.segment.bytes"),
         ({"metadata_max_idle_interval_ms": "-1"}, "metadata.max.idle.interval.ms"),

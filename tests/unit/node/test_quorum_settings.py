@@ -62,6 +62,14 @@ def test_a_timer_or_bound_of_the_quorum_reaches_the_core(key):
             raft(config(**{key: wrong}))
 
 
+def test_the_longest_wait_of_a_fetch_reaches_the_core():
+    key = "controller.quorum.fetch.wait.max.ms"
+    assert raft(config()).fetch_max_wait_ms == 500
+    assert raft(config(**{key: "1999"})).fetch_max_wait_ms == 1999
+    # Kafka's replicas ask for 500 with any timeout: without the key, nothing is compared.
+    assert raft(config(controller_quorum_fetch_timeout_ms="400")).fetch_max_wait_ms == 500
+
+
 @pytest.mark.parametrize("key", LOG_KEYS)
 def test_a_setting_of_the_metadata_log_reaches_it(key):
     name, default = LOG_KEYS[key]
@@ -96,6 +104,7 @@ def test_no_key_of_the_quorum_is_left_out_here():
         "controller.quorum.voters",  # test_endpoints
         "controller.quorum.bootstrap.servers",
         "controller.quorum.auto.join.enable",
+        "controller.quorum.fetch.wait.max.ms",
     }
     known = {name for name in broker_configs() if name.startswith("controller.quorum.")}
     assert known == set(RAFT_KEYS) | elsewhere

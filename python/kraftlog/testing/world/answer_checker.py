@@ -33,8 +33,6 @@ _SLOWEST_CLOCK: Final = 1.5
 # A transaction is verified with its coordinator first, which timeout.ms does not count (nor does it in Kafka).
 _VERIFICATION_MS: Final = 60_000
 _NEVER: Final = float("inf")
-# Between two looks for requests without an answer.
-_LOOK_NS: Final = 500_000_000
 
 
 class _Request:
@@ -83,7 +81,6 @@ class AnswerChecker:
         self._port = port
         self._story = story
         self._connections: dict[SimulatedSocket, _Connection] = {}
-        self._next_look_ns = 0
         self.looked: Counter[str] = Counter()
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
@@ -135,16 +132,12 @@ class AnswerChecker:
         if took_ms > request.allowed_ms + 4 * machine.flush_ms[1]:
             self._fail(connection, f"{request.what} took {took_ms:.0f} ms of {request.allowed_ms:.0f}")
 
-    def after_turn(self, machine: Machine) -> None:
-        """Look for requests whose time is over, every half second.
+    def look(self) -> None:
+        """Look for requests whose time is over.
 
         Raises:
             InvariantViolationError: There is one.
         """
-        now_ns = machine.world.now_ns
-        if now_ns < self._next_look_ns:
-            return
-        self._next_look_ns = now_ns + _LOOK_NS
         for sock, connection in list(self._connections.items()):
             if sock.is_closed or sock.is_broken:
                 del self._connections[sock]

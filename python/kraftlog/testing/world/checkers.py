@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.answer_checker import AnswerChecker
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kraftlog.testing.world.story import Story
 
 __all__ = ["Checkers"]
+
+# How often requests are looked for whose time is over.
+_LOOK_NS: Final = 500_000_000
 
 
 class Checkers:
@@ -54,6 +57,7 @@ class Checkers:
         }
         self._of_clients: dict[int, tuple[ByteWatcher, ...]] = {CONTROLLER_PORT: (self._messages,)}
         self._violation: InvariantViolationError | None = None
+        self._next_look_ns = 0
 
     @property
     def looked(self) -> Counter[str]:
@@ -72,8 +76,11 @@ class Checkers:
         self.quorum.after_turn(machine)
         self.metadata.after_turn(machine)
         self.partitions.after_turn(machine)
-        self._answers.after_turn(machine)
-        self._controller_answers.after_turn(machine)
+        now_ns = machine.world.now_ns
+        if now_ns >= self._next_look_ns:
+            self._next_look_ns = now_ns + _LOOK_NS
+            self._answers.look()
+            self._controller_answers.look()
 
     def check_voter_change(self, machine: NodeMachine, *, is_voter: bool) -> None:
         """An operator was told that a node is a voter, or is none any more. A violation is raised by ``after_turn``."""

@@ -19,9 +19,21 @@ from kraftlog.testing.world.world import World
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Cluster"]
+__all__ = ["LONG_WAITS", "Cluster"]
 
 T = TypeVar("T")
+
+LONG_WAITS: dict[str, str] = {
+    "controller.quorum.fetch.timeout.ms": "15000",
+    "controller.quorum.fetch.wait.max.ms": "10000",
+    "controller.quorum.request.timeout.ms": "15000",
+    "metadata.max.idle.interval.ms": "0",
+    "replica.fetch.wait.max.ms": "10000",
+}
+"""Properties of a cluster whose idle nodes seldom ask: more virtual time per CPU time, and elections begin later.
+
+Fetches wait for 10 s instead of half a second, and the metadata log gets no records of no effect.
+"""
 
 _START_MS = 120_000.0
 _SECTOR_BYTES = 512

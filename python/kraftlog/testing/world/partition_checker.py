@@ -169,12 +169,13 @@ class PartitionChecker:
                 self._fail("RINV-22", f"{name}: the leader epoch fell from {before[1]} to {leader_epoch}")
             if is_leader and before[2] and leader_epoch == before[1] and high_watermark < before[0]:
                 self._fail("RINV-07", f"{name}: the leader's high watermark fell from {before[0]} to {high_watermark}")
-        if is_leader:
-            became_leader = before is None or not before[2] or before[1] != leader_epoch
-            if became_leader:
-                self._became_leader(machine, key, name, leader_epoch, log_end, partition.replica.min_insync_replicas)
-            if before is not None and before[2] and before[1] == leader_epoch and high_watermark > before[0]:
-                self._check_raised(partition, key, name, high_watermark, leader_epoch)
+        has_led = before is not None and before[2]
+        if is_leader and (before is None or not has_led or before[1] != leader_epoch):
+            self._became_leader(machine, key, name, leader_epoch, log_end, partition.replica.min_insync_replicas)
+        elif before is not None and has_led and high_watermark > before[0]:
+            # A leader that resigned in this event may have raised it within the event.
+            self._check_raised(partition, key, name, high_watermark, before[1])
+        if is_leader or has_led:
             self._leader_high_watermarks[key] = max(high_watermark, self._leader_high_watermarks.get(key, 0))
         else:
             self.looked["RINV-13"] += 1

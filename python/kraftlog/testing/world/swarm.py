@@ -198,6 +198,8 @@ def draw(seed: int) -> ClusterScenario:
         "transaction.state.log.replication.factor": replication,
     }
     cleaning = _draw_cleaning(Random(f"{seed}/cleaning"))
+    # Shorter than the fetch timeout even on the slowest clock.
+    properties["controller.quorum.fetch.wait.max.ms"] = Random(f"{seed}/polls").choice((100, 300, 500, 600))
     faults = draw_faults(rng, begin_ms=_FIRST_FAULT_MS)
     end_ms = faults[-1].at_ms + rng.choice((500, 5000))
     settings = tuple((name, str(value)) for name, value in {**properties, **cleaning}.items())
