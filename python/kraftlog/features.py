@@ -130,6 +130,7 @@ def _versions(text: str) -> tuple[MetadataVersion, ...]:
 
 _METADATA_VERSIONS = _versions("3.3:3 3.4:0 3.5:0-2 3.6:0-2 3.7:0-4 3.8:0 3.9:0 4.0:0-3 4.1:0-1 4.2:0-1 4.3:0 4.4:0")
 MINIMUM_VERSION = _METADATA_VERSIONS[0]
+_METADATA_VERSION_AT = {version.feature_level: version for version in _METADATA_VERSIONS}
 LATEST_PRODUCTION = next(version for version in _METADATA_VERSIONS if version.name == "4.3-IV0")
 
 
@@ -144,9 +145,9 @@ def metadata_version(feature_level: int) -> MetadataVersion:
     Raises:
         ValueError: No such level.
     """
-    for version in _METADATA_VERSIONS:
-        if version.feature_level == feature_level:
-            return version
+    found = _METADATA_VERSION_AT.get(feature_level)
+    if found is not None:
+        return found
     highest = _METADATA_VERSIONS[-1].feature_level
     raise ValueError(
         f"No MetadataVersion with feature level {feature_level}. Valid feature levels are from"

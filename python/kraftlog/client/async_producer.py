@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -24,6 +25,7 @@ from kraftlog.metrics.producer import ProducerMetrics, ProducerState
 from kraftlog.metrics.registry import MetricsSnapshot
 from kraftlog.ordered_set import OrderedSet
 from kraftlog.partitioner import key_partition
+from kraftlog.transport.timed_event import TimedEvent
 from kraftlog.transport.traffic import Traffic
 from kraftlog.types import TopicPartition
 
@@ -34,6 +36,8 @@ __all__ = ["AsyncProducer"]
 
 PRODUCE_VERSION_WITH_TOPIC_IDS = 13
 SEQUENCE_COUNT = 2**31
+# While batches wait, one may be over its time, or its leader known.
+_LOOK_AGAIN_S = 1.0
 
 
 class AsyncProducer(TransactionalCalls):
@@ -87,7 +91,7 @@ class AsyncProducer(TransactionalCalls):
     async def start(self) -> None:
         """Begin, without ``async with``; ``close`` has to be awaited then."""
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+        self._wake = TimedEvent()
         self._room = asyncio.Condition()
         connections = Connections(self._config, self._loop, self._traffic, self._metrics.requests)
         self._topics = ProducerMetadata(self._config, connections, self._metadata)
@@ -443,7 +447,11 @@ class AsyncProducer(TransactionalCalls):
 
     def _finish(self, batch: ProducerBatch) -> None:
         self._used_bytes -= len(batch.data)
-        self._spawn(self._tell_room())
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._waiting_count:
+            self._spawn(self._tell_room())
 
     async def _tell_room(self) -> None:
         async with self._room:
@@ -455,18 +463,18 @@ class AsyncProducer(TransactionalCalls):
             self._used_bytes -= found.size_bytes
             self._metrics.on_failure(name.topic, len(found.records))
             found.delivery.set_exception(error)
-        self._spawn(self._tell_room())
+        self._make_room()
 
     async def _run(self) -> None:
         while True:
-            self._wake.clear()
             now_s = self._loop.time()
             for name in [name for name, found in self._open.items() if found.due_s <= now_s]:
                 self._seal(name)
+            # What woke this task until now is seen below; sealing does, too.
+            self._wake.clear()
             await self._sender.send_ready()
-            due_s = min((found.due_s for found in self._open.values()), default=now_s + 1.0)
-            try:
-                async with asyncio.timeout(max(due_s - self._loop.time(), 0.001)):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            now_s = self._loop.time()
+            due_s = min((found.due_s for found in self._open.values()), default=math.inf)
+            if self._sender.has_waiting:
+                due_s = min(due_s, now_s + _LOOK_AGAIN_S)
+            await self._wake.wait_until(None if due_s == math.inf else max(due_s, now_s + 0.001))

@@ -83,6 +83,11 @@ class BatchSender:
         self.failure: Exception | None = None
 
     @property
+    def has_waiting(self) -> bool:
+        """Whether a batch is not acknowledged yet."""
+        return any(self._queues.values())
+
+    @property
     def requests_in_flight(self) -> int:
         """Produce requests without an answer; may be read on any thread."""
         return sum(tuple(self._in_flight.values()))

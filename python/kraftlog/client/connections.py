@@ -237,8 +237,7 @@ class Connections:
             version = min(version, version_max)
         begun_ns = self._requests.begin()
         try:
-            async with asyncio.timeout(limit_s):
-                answer = await connection.ask(message, version)
+            answer = await connection.ask(message, version, timeout_s=limit_s)
         except TimeoutError as error:
             connection.close()
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{node} did not answer in time") from error

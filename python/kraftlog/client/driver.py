@@ -17,6 +17,7 @@ from kraftlog.client.state.request import ConsumerRequest, RequestKind
 from kraftlog.errors import ErrorCode, KafkaError, ProtocolError
 from kraftlog.metrics.consumer import ConsumerMetrics
 from kraftlog.ordered_set import OrderedSet
+from kraftlog.transport.timed_event import TimedEvent
 from kraftlog.wire.struct import Message
 
 __all__ = ["ConsumerDriver"]
@@ -54,7 +55,7 @@ class ConsumerDriver:
         self.connections = connections
         self.is_ready = asyncio.Event()
         self.before_turn: Callable[[int], int | None] | None = None
-        self._wake = asyncio.Event()
+        self._wake = TimedEvent()
         self._tasks: OrderedSet[asyncio.Task[Any]] = OrderedSet()
         self._main: asyncio.Task[None] | None = None
         # Wall time that never goes back.
@@ -104,7 +105,7 @@ class ConsumerDriver:
         return await self.connections.any_node(self._core.metadata.nodes)
 
     async def _run(self) -> None:
-        core = self._core
+        core, loop = self._core, asyncio.get_running_loop()
         while True:
             self._wake.clear()
             now_ms = self.now_ms()
@@ -117,11 +118,7 @@ class ConsumerDriver:
             timeout_ms = core.next_timeout_ms(now_ms)
             if wanted_ms is not None:
                 timeout_ms = min(timeout_ms, max(wanted_ms, 1))
-            try:
-                async with asyncio.timeout(timeout_ms / 1000):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+            await self._wake.wait_until(loop.time() + timeout_ms / 1000)
 
     async def _send(self, request: ConsumerRequest) -> None:
         core = self._core

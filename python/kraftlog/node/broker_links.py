@@ -60,8 +60,7 @@ class BrokerLinks:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not available")
         connection = await self._connect(found[0])
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return await connection.request(message)
+            return await connection.request(message, timeout_s=self._timeout_s)
         except TimeoutError:
             connection.close()
             text = f"broker {broker_id} did not answer within {self._timeout_s:g} s"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
@@ -68,8 +69,7 @@ class FetchStart:
     is_acknowledgeable: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """One partition of a fetch request."""
 
     key: PartitionKey
@@ -79,8 +79,7 @@ class Asked:
     log_start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRound:
+class FetchRound(NamedTuple):
     """A fetch request.
 
     Attributes:
@@ -95,8 +94,7 @@ class FetchRound:
     forgotten: Sequence[PartitionKey]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """What a leader answered for one partition; ``position`` finds its records at the caller."""
 
     key: PartitionKey
@@ -125,8 +123,7 @@ class NextStep(Enum):
     """Ask the leader for its earliest offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class Next:
+class Next(NamedTuple):
     """One thing to do; ``position`` is that of the answer."""
 
     step: NextStep

@@ -67,6 +67,9 @@ class RpcConnection(asyncio.BufferedProtocol):
         self._versions: dict[int, tuple[int, int]] = {}
         self._asked: dict[int, tuple[int, int, float, Callback]] = {}
         self._next_correlation_id = 0
+        # What waits for an answer until some loop time. One timer serves all of them.
+        self._limits: dict[asyncio.Future[Message], float] = {}
+        self._limit_timer: asyncio.TimerHandle | None = None
         self._protocol_error: RemoteProtocolError | None = None
         self._is_heard = False
         self._is_ended_unheard = False
@@ -210,17 +213,13 @@ class RpcConnection(asyncio.BufferedProtocol):
         else:
             self._held.append(buffers)
 
-    async def request(self, message: Message) -> Message:
-        """Ask in the highest common version.
-
-        Raises:
-            KafkaError: UNSUPPORTED_VERSION, or BROKER_NOT_AVAILABLE when the connection ends before.
-        """
+    async def request(self, message: Message, *, timeout_s: float | None = None) -> Message:
+        """Ask in the highest common version; errors as ``ask``, and UNSUPPORTED_VERSION."""
         api_key: int = message.API_KEY
         found = self.common_version(api_key)
         if found is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the peer has no version of {API_BY_KEY[api_key].name}")
-        return await self.ask(message, found)
+        return await self.ask(message, found, timeout_s=timeout_s)
 
     def tell(self, message: Message, version_: int) -> None:
         """Send what is not answered, such as a produce with acks=0.
@@ -264,12 +263,13 @@ class RpcConnection(asyncio.BufferedProtocol):
         is_large = any(memoryview(buffer).nbytes >= SHARED_BYTES_MIN for buffer in buffers)
         return is_large and VectoredWriter.serves(self._socket)
 
-    async def ask(self, message: Message, version_: int) -> Message:
+    async def ask(self, message: Message, version_: int, *, timeout_s: float | None = None) -> Message:
         """Ask in a version.
 
         Raises:
             KafkaError: BROKER_NOT_AVAILABLE when the connection ends before.
             RemoteProtocolError: The answer does not decode.
+            TimeoutError: No answer came within ``timeout_s``; the connection is as it was.
         """
         future: asyncio.Future[Message] = self._loop.create_future()
 
@@ -283,8 +283,33 @@ class RpcConnection(asyncio.BufferedProtocol):
             else:
                 future.set_result(answer)
 
+        if timeout_s is None:
+            self.send(message, version_, answered)
+            return await future
+        limit_s = self._loop.time() + timeout_s
         self.send(message, version_, answered)
-        return await future
+        self._limits[future] = limit_s
+        if (self._limit_timer is None or self._limit_timer.when() > limit_s) and not self.is_closed:
+            self._arm_limit(limit_s)
+        try:
+            return await future
+        finally:
+            del self._limits[future]
+
+    def _arm_limit(self, at_s: float) -> None:
+        if self._limit_timer is not None:
+            self._limit_timer.cancel()
+        self._limit_timer = self._loop.call_at(at_s, self._look_at_limits, at_s)
+
+    def _look_at_limits(self, at_s: float) -> None:
+        """End the requests whose time is over; the timer is not moved when answers come, so that there may be none."""
+        self._limit_timer = None
+        for future, limit_s in self._limits.items():
+            if limit_s <= at_s and not future.done():
+                future.set_exception(TimeoutError())
+        following_s = min((limit_s for limit_s in self._limits.values() if limit_s > at_s), default=None)
+        if following_s is not None:
+            self._arm_limit(following_s)
 
     def close(self) -> None:
         """Close; every request without an answer fails with BROKER_NOT_AVAILABLE."""
@@ -355,6 +380,9 @@ class RpcConnection(asyncio.BufferedProtocol):
         if self.is_closed:
             return
         self.is_closed = True
+        if self._limit_timer is not None:
+            self._limit_timer.cancel()
+            self._limit_timer = None
         if isinstance(self._reauthentication, asyncio.TimerHandle):
             self._reauthentication.cancel()
         if self._writer is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import struct
 from dataclasses import replace
 from types import SimpleNamespace
@@ -212,7 +213,7 @@ def epochs(*lives):
         core = SimpleNamespace(
             is_leader=False, high_watermark=None, log_end_offset=0, log=log, voters=(), unanswered_count=0
         )
-        driver = SimpleNamespace(flushed_end_offset=0)
+        driver = SimpleNamespace(flushed_end_offset=0, told_count=math.nan)  # never what it was
         machine = SimpleNamespace(
             node_id=1,
             name="broker-1",

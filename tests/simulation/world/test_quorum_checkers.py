@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -148,7 +149,8 @@ class Replica:
             unanswered_count=0,
             config=SimpleNamespace(fetch_timeout_ms=1000),
         )
-        self.driver = SimpleNamespace(stored_state=ElectionState(epoch=1), flushed_end_offset=0)
+        # A count that is never what it was: something may have changed.
+        self.driver = SimpleNamespace(stored_state=ElectionState(epoch=1), flushed_end_offset=0, told_count=math.nan)
         self.machine = SimpleNamespace(
             node_id=number,
             name=f"controller-{number}",

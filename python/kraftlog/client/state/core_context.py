@@ -79,7 +79,10 @@ class CoreContext:
 
     def node(self, node_id: int) -> NodeState:
         """What is under way with a broker."""
-        return self.nodes.setdefault(node_id, NodeState())
+        found = self.nodes.get(node_id)
+        if found is None:
+            found = self.nodes[node_id] = NodeState()
+        return found
 
     def can_validate(self, node_id: int | None) -> bool | None:
         """Whether a broker has OffsetForLeaderEpoch 3 or later; None while its versions are not known."""

@@ -105,11 +105,10 @@ class ControllerChannel:
         connection = await self._connect()
         timeout_s = self._settings.socket_timeout_ms / 1000
         try:
-            async with asyncio.timeout(timeout_s):
-                version = None if in_version is None else connection.common_version(message.API_KEY)
-                return await connection.request(
-                    message if in_version is None or version is None else in_version(version)
-                )
+            version = None if in_version is None else connection.common_version(message.API_KEY)
+            return await connection.request(
+                message if in_version is None or version is None else in_version(version), timeout_s=timeout_s
+            )
         except TimeoutError:
             # A controller that stopped without closing its sockets: ask the present leader, on a new connection.
             connection.close()

@@ -98,6 +98,7 @@ class RaftDriver:
     Attributes:
         metrics: What can be measured of this replica.
         core: The consensus core; to be read, and told things only by ``tell``.
+        told_count: Events so far; while it stays, neither the core nor the log has changed.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class RaftDriver:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.metrics = RaftMetrics(Metrics()) if metrics is None else metrics
+        self.told_count = 0
         self._log = log
         self._listener = listener
         self._executor = executor
@@ -205,6 +207,7 @@ class RaftDriver:
         """
         if not self._is_open:
             return
+        self.told_count += 1
         if self._is_waiting:
             self._inputs.append(event)
             return

@@ -21,6 +21,7 @@ from kraftlog.partition.replica_fetcher import (
     truncation_offset,
 )
 from kraftlog.storage.disk_failure import is_disk_failure
+from kraftlog.transport.timed_event import TimedEvent
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -125,7 +126,7 @@ class FetcherLoop:
         self._shell = shell
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
+        self._wake = TimedEvent()
         self._first_steps: list[Next] = []
         self._is_stopped = False
         self._is_unreachable = False
@@ -210,11 +211,7 @@ class FetcherLoop:
             if held:
                 due_ms = min(due_ms or now_ms + self._shell.settings.backoff_ms, now_ms + _QUOTA_WAIT_MS)
             wait_s = None if due_ms is None else max(due_ms - now_ms, 1) / 1000
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            await self._wake.wait_until(None if wait_s is None else self._loop.time() + wait_s)
             return
         settings = self._shell.settings
         self._requests.mark(1, host.monotonic_s())

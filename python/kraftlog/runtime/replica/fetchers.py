@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from kraftlog import host
@@ -29,6 +30,11 @@ _THREADS: Final = 8
 # (lowest level of metadata.version, version), the newest first: MetadataVersion.fetchRequestVersion.
 _FETCH_VERSIONS: Final = ((27, 18), (21, 17), (19, 16), (10, 15), (9, 14), (0, 13))
 _LIST_OFFSETS_VERSIONS: Final = ((29, 11), (25, 10), (21, 9), (0, 8))
+
+
+@cache
+def _version_at(level: int, versions: tuple[tuple[int, int], ...]) -> int:
+    return next(version for lowest, version in versions if level >= lowest)
 
 
 def fetcher_index(topic: str, partition: int, fetchers_per_leader: int) -> int:
@@ -93,8 +99,7 @@ class ReplicaFetchers:
         self._is_stopped = False
 
     def _version(self, versions: tuple[tuple[int, int], ...]) -> int:
-        level = self._image().metadata_version.feature_level
-        return next(version for lowest, version in versions if level >= lowest)
+        return _version_at(self._image().metadata_version.feature_level, versions)
 
     @property
     def loops(self) -> list[FetcherLoop]:

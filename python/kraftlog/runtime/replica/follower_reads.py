@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["FollowerReader"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class FollowerReader:
     """Reads for one request of one follower.
 

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kraftlog.transport.rpc_client import RpcConnection
 
 if TYPE_CHECKING:
@@ -63,20 +63,10 @@ class LeaderLink:
         common = connection.common_version(api_key, lowest=lowest)
         if common is None:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.address} has no version of API {api_key}")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-        def answered(answer: Any) -> None:
-            if future.done():
-                return
-            if isinstance(answer, KafkaError):
-                future.set_exception(answer)
-            else:
-                future.set_result(answer)
-
-        connection.send(message, min(common, highest), answered)
         try:
-            async with asyncio.timeout(self._timeout_s + wait_s):
-                return await future
+            return await connection.ask(message, min(common, highest), timeout_s=self._timeout_s + wait_s)
+        except RemoteProtocolError as error:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error)) from error
         except TimeoutError:
             self.close()
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no answer within {self._timeout_s:g} s") from None

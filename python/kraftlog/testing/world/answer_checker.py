@@ -123,26 +123,32 @@ class AnswerChecker:
             if connection.waiting:
                 self._begin(connection, connection.waiting[0])
 
-    def _check_time(self, connection: _Connection, request: _Request) -> None:
+    def _check_time(self, connection: _Connection, request: _Request) -> float:
+        """How much of its time is left, milliseconds."""
         machine = connection.machine
         if request.allowed_ms == _NEVER:
-            return
+            return _NEVER
         self.looked[self._rule] += 1
         took_ms = (machine.world.now_ns - request.since_ns - (machine.paused_ns - request.paused_ns)) / 1e6
-        if took_ms > request.allowed_ms + 4 * machine.flush_ms[1]:
+        left_ms = request.allowed_ms + 4 * machine.flush_ms[1] - took_ms
+        if left_ms < 0:
             self._fail(connection, f"{request.what} took {took_ms:.0f} ms of {request.allowed_ms:.0f}")
+        return left_ms
 
-    def look(self) -> None:
-        """Look for requests whose time is over.
+    def look(self) -> float:
+        """Look for requests whose time is over; returns the milliseconds within which no other one's will be.
 
         Raises:
             InvariantViolationError: There is one.
         """
+        # Of requests that arrive from now on.
+        next_ms = float(_SLACK_MS)
         for sock, connection in list(self._connections.items()):
             if sock.is_closed or sock.is_broken:
                 del self._connections[sock]
             elif connection.waiting and sock.is_writable and not connection.machine.is_paused:
-                self._check_time(connection, connection.waiting[0])
+                next_ms = min(next_ms, self._check_time(connection, connection.waiting[0]))
+        return next_ms
 
     def _fail(self, connection: _Connection, reason: str) -> None:
         raise InvariantViolationError(self._rule, f"{connection.machine.name}: {reason}", self._story.last(40))

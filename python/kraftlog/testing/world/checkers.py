@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.answer_checker import AnswerChecker
 from kraftlog.testing.world.metadata_checker import MetadataChecker
-from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT
+from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT, NodeMachine
 from kraftlog.testing.world.partition_checker import PartitionChecker
 from kraftlog.testing.world.quorum_checker import QuorumChecker
 from kraftlog.testing.world.raft_message_checker import RaftMessageChecker
@@ -16,13 +16,12 @@ from kraftlog.testing.world.visibility_checker import VisibilityChecker
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.network import ByteWatcher, SimulatedSocket
-    from kraftlog.testing.world.node_machine import NodeMachine
     from kraftlog.testing.world.story import Story
 
 __all__ = ["Checkers"]
 
-# How often requests are looked for whose time is over.
-_LOOK_NS: Final = 500_000_000
+# Between two looks for requests whose time is over, at least; a machine's time for a flush may change meanwhile.
+_LOOK_MS: Final = 500.0
 
 
 class Checkers:
@@ -50,7 +49,7 @@ class Checkers:
         self._answers = AnswerChecker(BROKER_PORT, story)
         self._controller_answers = AnswerChecker(CONTROLLER_PORT, story, rule="INV-31")
         self._of_bytes = (self._answers, self._controller_answers, self._messages, self._visibility)
-        # By the port of a server's end, and of the peer of a client's end.
+        # By the port of a server's end, and of the peer of a client's end. Nodes are no consumers and no producers.
         self._of_servers: dict[int, tuple[ByteWatcher, ...]] = {
             BROKER_PORT: (self._answers, self._visibility),
             CONTROLLER_PORT: (self._controller_answers, self._messages),
@@ -78,9 +77,8 @@ class Checkers:
         self.partitions.after_turn(machine)
         now_ns = machine.world.now_ns
         if now_ns >= self._next_look_ns:
-            self._next_look_ns = now_ns + _LOOK_NS
-            self._answers.look()
-            self._controller_answers.look()
+            next_ms = max(_LOOK_MS, min(self._answers.look(), self._controller_answers.look()))
+            self._next_look_ns = now_ns + int(next_ms * 1e6)
 
     def check_voter_change(self, machine: NodeMachine, *, is_voter: bool) -> None:
         """An operator was told that a node is a voter, or is none any more. A violation is raised by ``after_turn``."""
@@ -91,18 +89,22 @@ class Checkers:
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket; none are the end of the stream."""
-        for checker in sock.watched_by or self._watchers_of(sock):
+        watchers = sock.watched_by
+        for checker in self._watchers_of(sock) if watchers is None else watchers:
             checker.arrived(sock, data)
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
         """A process has handed bytes to a socket."""
+        watchers = sock.watched_by
         try:
-            for checker in sock.watched_by or self._watchers_of(sock):
+            for checker in self._watchers_of(sock) if watchers is None else watchers:
                 checker.sent(sock, data)
         except InvariantViolationError as error:
             self._violation = self._violation or error
 
     def _watchers_of(self, sock: SimulatedSocket) -> tuple[ByteWatcher, ...]:
         found = self._of_servers.get(sock.getsockname()[1]) or self._of_clients.get(sock.getpeername()[1], ())
+        if sock.peer is not None and isinstance(sock.peer.machine, NodeMachine):
+            found = tuple(checker for checker in found if checker is not self._visibility)
         sock.watched_by = found
         return found

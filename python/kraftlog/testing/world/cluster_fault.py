@@ -67,6 +67,22 @@ def _kill(target: _Target, *, node: Value, for_ms: int) -> bool:
     return True
 
 
+def _shut_down(target: _Target, *, node: Value, for_ms: int) -> bool:
+    name = target.node(node)
+    if name is None:
+        return False
+    cluster = target.cluster
+
+    def ended() -> None:
+        if cluster.is_quiet:
+            cluster.start(name)
+        else:
+            target.later(for_ms, lambda: cluster.start(name))
+
+    cluster.shut_down(name, then=ended)
+    return True
+
+
 def _power_off(target: _Target, *, node: Value, data: Any, names: Any, for_ms: int) -> bool:
     name = target.node(node)
     if name is None:
@@ -281,6 +297,7 @@ def _link(rng: Random) -> dict[str, Value]:
 
 FAULTS: dict[str, _Kind] = {
     "kill": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _kill),
+    "shut_down": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _shut_down),
     "power_off": _Kind(lambda rng: {"node": _node(rng), **_damage(rng), "for_ms": _ms(rng)}, _power_off),
     "power_off_after": _Kind(
         lambda rng: {

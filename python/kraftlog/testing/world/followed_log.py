@@ -6,7 +6,7 @@ import hashlib
 import struct
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 
@@ -31,8 +31,7 @@ class BatchLog(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ScannedBatch:
+class ScannedBatch(NamedTuple):
     """What the header of a batch says, and a digest of all its bytes; ``end_offset`` is exclusive."""
 
     base_offset: int

@@ -35,6 +35,16 @@ _CLOSE_ATTEMPTS = 10
 _YIELD_SHARE = 0.125
 
 
+class _Pool:
+    """A pool of flushes, and how many of its flushes have an event that is still to come."""
+
+    __slots__ = ("due_count", "native")
+
+    def __init__(self, native: FlushPool) -> None:
+        self.native = native
+        self.due_count = 0
+
+
 class Machine:
     """A host (``kraftlog.host.Host``) in a world. It is up from the beginning.
 
@@ -80,8 +90,8 @@ class Machine:
         self._paused_since_ns = 0
         self.paused_ns = 0
         self._incarnation = 0
-        self._pools: list[FlushPool] = []
-        self._flushes_due: dict[int, int] = {}
+        self._pools: list[_Pool] = []
+        self.workers: list[SteppedWorker] = []
         # After which change of the disk the machine stops, and what stops it.
         self._last_change: int | None = None
         self.has_ended_within_event = False
@@ -131,7 +141,7 @@ class Machine:
     def flush_pool(self, name: str) -> FlushPool:
         """Flushes that happen as events."""
         pool = FlushPool.stepped(name)
-        self._pools.append(pool)
+        self._pools.append(_Pool(pool))
         return pool
 
     def threads_at_most(self, count: int) -> int:
@@ -142,7 +152,9 @@ class Machine:
     def worker(self, name: str, step: Step) -> SteppedWorker:
         """A thread whose steps happen as events."""
         del name
-        return SteppedWorker(self, step)
+        worker = SteppedWorker(self, step)
+        self.workers.append(worker)
+        return worker
 
     def address_of(self, name: str) -> str:
         """The address of a machine by its name; an address is its own.
@@ -169,7 +181,8 @@ class Machine:
     def at_monotonic_s(self, when_s: float, action: Callable[[], None]) -> Event:
         """An event at a moment of this machine's clock."""
         world = self.world
-        ahead_ns = when_s * 1e9 - self._clock_ns(world.now_ns) - self._drift_ns
+        # What this event has taken of the machine's time until now is over by then.
+        ahead_ns = when_s * 1e9 - self._clock_ns(world.now_ns)
         return world.at(world.now_ns + int(ahead_ns / self._clock_rate) + 1, action)
 
     # Processor
@@ -261,7 +274,7 @@ class Machine:
     def _enter(self, work: Callable[..., object], *arguments: object) -> None:
         """Run something on the loop, and see what it set going in native code."""
         loop, world = self.loop, self.world
-        now_ns = self._clock_ns(world.now_ns)
+        now_ns = world.now_ns + self._clock_offset_ns if self._clock_rate == 1.0 else self._clock_ns(world.now_ns)
         drift_ns = self._drift_ns - now_ns + self._entered_ns
         self._drift_ns = drift_ns = max(drift_ns, 0)
         self._entered_ns = now_ns
@@ -279,25 +292,24 @@ class Machine:
             self.has_ended_within_event = True
             return
         for pool in self._pools:
-            if pool.queued_count != self._flushes_due.get(id(pool), 0):
+            if pool.native.queued_count != pool.due_count:
                 self._schedule_flushes(pool)
         if loop.ready:
             self.wake_up()
         for watch in world.watchers:
             watch(self)
 
-    def _schedule_flushes(self, pool: FlushPool) -> None:
-        due = self._flushes_due.get(id(pool), 0)
-        for _ in range(pool.queued_count - due):
-            self._flushes_due[id(pool)] = self._flushes_due.get(id(pool), 0) + 1
+    def _schedule_flushes(self, pool: _Pool) -> None:
+        for _ in range(pool.native.queued_count - pool.due_count):
+            pool.due_count += 1
             self.world.after_ms(self.world.rng.uniform(*self.flush_ms), self._bound(self._flush, pool))
 
-    def _flush(self, pool: FlushPool) -> None:
-        self._flushes_due[id(pool)] -= 1
-        if pool.queued_count:
+    def _flush(self, pool: _Pool) -> None:
+        pool.due_count -= 1
+        if pool.native.queued_count:
             self.disk.set_now_ms(self.wall_ms())
-            index = self.world.rng.randrange(pool.queued_count)
-            self._work(lambda: pool.run_next(index))
+            index = self.world.rng.randrange(pool.native.queued_count)
+            self._work(lambda: pool.native.run_next(index))
 
     def run_now(self, work: Callable[[], T]) -> T:
         """Run something outside of events that asks for its host: this machine; it takes no time."""
@@ -339,6 +351,20 @@ class Machine:
             self._graveyard = [
                 relic for relic in self._graveyard if not (isinstance(relic, asyncio.Task) and relic.done())
             ]
+
+    def pending_tasks(self) -> list[asyncio.Task[Any]]:
+        """Tasks of the process that runs which are not done."""
+        tasks = [relic for relic in self._graveyard if isinstance(relic, asyncio.Task)]
+        return [task for task in tasks if task.get_loop() is self.loop and not task.done()]
+
+    def pending_timers(self) -> list[asyncio.TimerHandle]:
+        """Timers of the process that runs which are neither over nor cancelled."""
+        actions = [action for action in self.world.pending_actions() if isinstance(action, partial)]
+        return [action.args[1] for action in actions if action.args[:1] == (self.loop,)]
+
+    def open_sockets(self) -> list[Any]:
+        """Sockets of the process that runs, those on which it listens among them."""
+        return [sock for sock in self.world.network.sockets.values() if sock.machine is self]
 
     # Faults
 
@@ -394,7 +420,7 @@ class Machine:
         self.disk.crash(data, names, seed=self.world.rng.getrandbits(64))
         self.disk.set_fault_seed(self.world.rng.getrandbits(64))
         self._pools = []
-        self._flushes_due = {}
+        self.workers = []
 
     def start(self) -> MachineLoop:
         """A loop for a new process, on the disk as it is."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterShape", "NodeMachine", "make_cluster"]
 
+# After it has stopped, a process has given everything back within so much time.
+_REST_S = 0.1
+
 CONTROLLER_PORT = 9093
 BROKER_PORT = 9092
 
@@ -46,6 +49,7 @@ class NodeMachine(Machine):
         voter_listener_name: Of the listener by which other voters reach it.
         has_bad_disk: Whether a fault spoilt what its disk holds; nothing is expected of its bytes then.
         is_disk_failing: Whether its disk fails, or did since the last start: the process may end by itself.
+        is_shutting_down: Whether the process was asked to end and has not ended yet.
         on_exit: Called when the process has ended by itself.
         exit_error: Why the process ended by itself: the node could not start, or its metadata log failed.
     """
@@ -57,6 +61,8 @@ class NodeMachine(Machine):
         self.properties: dict[str, str] = {}
         self.node: Node | None = None
         self.start_task: Any = None
+        self.is_shutting_down = False
+        self._follower: asyncio.Task[None] | None = None
         self.exit_error: BaseException | None = None
         self.on_exit: Callable[[NodeMachine], None] | None = None
         self.start_count = 0
@@ -132,6 +138,7 @@ class NodeMachine(Machine):
         node = self.node = Node(NodeConfig(self.properties))
         self.start_count += 1
         self.exit_error = None
+        self.is_shutting_down = False
         self.start_task = loop.create_task(node.start())
         self.start_task.add_done_callback(lambda started: self._started(node, started))
 
@@ -143,13 +150,61 @@ class NodeMachine(Machine):
         if error is not None:
             self._exit(error)
         else:
-            self.loop.create_task(self._follow(node))
+            self._follower = self.loop.create_task(self._follow(node))
 
     async def _follow(self, node: Node) -> None:
         await node.metadata.failed.wait()
         error = node.metadata.failure
         await node.stop()
         self._exit(error or RuntimeError("the metadata log failed without a reason"))
+
+    def shut_down(self, ended: Callable[[list[str]], None]) -> None:
+        """Begin to end the process as SIGTERM does; it may still be killed, or lose its power, before it has ended.
+
+        Args:
+            ended: Called once it has ended, with what it had not given back: tasks, timers, sockets and threads.
+
+        Raises:
+            RuntimeError: It does not serve, or is being shut down.
+        """
+        if not self.is_serving or self.is_shutting_down:
+            msg = f"{self.name} does not serve"
+            raise RuntimeError(msg)
+        self.is_shutting_down = True
+        if self._follower is not None:
+            self._follower.cancel()
+        task = self.loop.create_task(self._shut_down(ended))
+        task.add_done_callback(self._shut_down_failed)
+
+    def _shut_down_failed(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._exit(error)
+
+    async def _shut_down(self, ended: Callable[[list[str]], None]) -> None:
+        await self._close_node()
+        # Transports are closed by a turn of the loop, and cancelled tasks end with one.
+        await asyncio.sleep(_REST_S)
+        kept = self._kept(asyncio.current_task())
+
+        def end() -> None:
+            self.stop()
+            ended(kept)
+
+        self.world.at(self.world.now_ns, self._bound(end))
+
+    async def _close_node(self) -> None:
+        """End the node as its process does."""
+        assert self.node is not None  # it serves
+        await self.node.stop()
+
+    def _kept(self, by: asyncio.Task[Any] | None) -> list[str]:
+        """What the process has not given back, apart from one task."""
+        tasks = [f"task {task.get_coro()!r}" for task in self.pending_tasks() if task is not by]
+        timers = [f"timer {timer!r}" for timer in self.pending_timers()]
+        sockets = [f"socket {sock!r}" for sock in self.open_sockets()]
+        threads = [f"thread {worker!r}" for worker in self.workers if worker.is_alive]
+        return [*tasks, *timers, *sockets, *threads]
 
     def _exit(self, error: BaseException) -> None:
         def end() -> None:

@@ -36,6 +36,7 @@ class QuorumLife:
         number: Of the process on its machine.
         core: The consensus core.
         driver: Runs it.
+        told_count: How many events it had handled at the last look.
         log: What was read of the log and the checkpoints.
         epoch, high_watermark: As shown last; a high watermark that is not known is -1.
         highest_flushed: The greatest durable end of the log, before it was cut, perhaps.
@@ -55,6 +56,7 @@ class QuorumLife:
         "log",
         "number",
         "shown",
+        "told_count",
         "was_leader",
     )
 
@@ -65,6 +67,7 @@ class QuorumLife:
         self.log = QuorumLogLife(name, replicated_log.log)
         # A role is another object in each epoch.
         self.shown: tuple[Any, ...] | None = None
+        self.told_count = -1
         self.epoch = self.high_watermark = -1
         self.highest_flushed = 0
         self.was_leader = False
@@ -122,6 +125,12 @@ class QuorumChecker:
             life = self._lives[machine.node_id] = QuorumLife(machine.start_count, replicated_log, machine.name)
             self._check_kept(machine, life)
         core, driver = life.core, life.driver
+        if driver.told_count == life.told_count:
+            # Nothing can have changed; only the time has gone on.
+            if life.was_leader and machine.world.now_ns >= life.contact_look_ns:
+                self._check_contact(machine, life, core.role)
+            return
+        life.told_count = driver.told_count
         role, log = core.role, core.log
         shown = (
             role,

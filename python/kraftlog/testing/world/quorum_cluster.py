@@ -93,6 +93,7 @@ class QuorumMachine(NodeMachine):
         self.node = self.quorum = quorum
         self.start_count += 1
         self.exit_error = None
+        self.is_shutting_down = False
         self.start_task = loop.create_task(quorum.start())
         self.start_task.add_done_callback(lambda started: self._started(quorum, started))
         loop.create_task(self._use(quorum, commands, self.start_task))
@@ -101,6 +102,10 @@ class QuorumMachine(NodeMachine):
     def replicated_log(self) -> ReplicatedLog[Any] | None:
         """Of the replica; None before it has opened it."""
         return None if self.quorum is None else self.quorum.replicated_log
+
+    async def _close_node(self) -> None:
+        assert self.quorum is not None  # it serves
+        await self.quorum.close()
 
     async def _follow(self, node: Any) -> None:
         error = await node.wait_failed()
@@ -113,7 +118,7 @@ class QuorumMachine(NodeMachine):
         if started.cancelled() or started.exception() is not None:
             return
         self.directory_id = Uuid.parse(quorum.directory_id)
-        while not self.is_quiet():
+        while not self.is_quiet() and not self.is_shutting_down:
             await self._propose(quorum)
             await self._read(quorum, commands)
             await asyncio.sleep(_PAUSE_S)

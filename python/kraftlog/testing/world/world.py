@@ -106,6 +106,10 @@ class World:
         heapq.heappush(self._events, (at_ns, number, event))
         return event
 
+    def pending_actions(self) -> list[Callable[[], None]]:
+        """What is to happen, in no order."""
+        return [event.action for _, _, event in self._events if event.action is not None]
+
     def after_ms(self, delay_ms: float, action: Callable[[], None]) -> Event:
         """Let something happen in ``delay_ms``."""
         return self.at(self.now_ns + int(delay_ms * 1e6), action)

@@ -25,7 +25,7 @@ class Connection:
     def __init__(self, asked: list[object], after: object) -> None:
         self._asked, self._after = asked, after
 
-    async def request(self, message: object) -> EnvelopeResponse:
+    async def request(self, message: object, *, timeout_s: float) -> EnvelopeResponse:
         self._asked.append(message)
         if callable(self._after):
             self._after()
