@@ -89,6 +89,7 @@ class _Member:
     """One member: heartbeats, and fetches from the leaders of what it was assigned."""
 
     def __init__(self, cluster, name, history, rng):
+        self.cluster = cluster
         self.links = BrokerLinks(cluster, name)
         self.history, self.rng = history, rng
         self.member_id = str(UUID(int=rng.getrandbits(128)))
@@ -190,9 +191,13 @@ class _Member:
             for partition in topic.partitions:
                 has_moved |= partition.error_code != 0
                 sound = _sound_offsets(partition.records)
+                leader = self.cluster.leader_of(TOPIC, partition.partition_index)
+                is_by_leader = leader is not None and self.cluster.nodes[leader].address == address[0]
                 for acquired in partition.acquired_records:
                     for offset in range(acquired.first_offset, acquired.last_offset + 1):
-                        self.history.delivered(partition.partition_index, offset, acquired.delivery_count)
+                        self.history.delivered(
+                            partition.partition_index, offset, acquired.delivery_count, is_by_leader=is_by_leader
+                        )
                         kind = self.rng.choices((ACCEPT, RELEASE, None), (20, 3, 1))[0]
                         if offset not in sound:
                             kind = RELEASE

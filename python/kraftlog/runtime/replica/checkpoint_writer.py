@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.runtime.replica.recurring_timers import RecurringTimers
+    from kraftlog.runtime.replica.replica_timers import ReplicaTimers
     from kraftlog.storage.log_dir import LogDir
 
 __all__ = ["CheckpointIntervals", "CheckpointWriter"]
@@ -78,7 +78,7 @@ class CheckpointWriter:
         self._taken = self._done = 0
         self._forgotten: dict[LogDir, dict[TopicPartition, int]] = {}
 
-    def start(self, timers: RecurringTimers) -> None:
+    def start(self, timers: ReplicaTimers) -> None:
         """Arm the timers."""
         for name, interval_ms in (
             (REPLICATION_OFFSET_CHECKPOINT, self._intervals.high_watermark_ms),

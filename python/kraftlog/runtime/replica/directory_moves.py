@@ -19,7 +19,6 @@ from kraftlog.partition.directory_move import DirectoryMove, MoveState, MoveStep
 from kraftlog.partition.replication_quota import ReplicationQuota
 from kraftlog.runtime.replica.future_directories import FutureDirectory
 from kraftlog.runtime.replica.log_opener import OpenRequest
-from kraftlog.runtime.replica.log_remover import remove_directories
 from kraftlog.runtime.replica.partition import FutureReplica
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.files import as_path
@@ -363,12 +362,7 @@ class DirectoryMoves:
         self._remove_later(partition, retired)
 
     def _remove_later(self, partition: Partition, path: Path) -> None:
-        self._parts.loop.call_later(
-            partition.config.file_delete_delay_ms / 1000,
-            self._parts.workers.in_background,
-            remove_directories,
-            [str(path)],
-        )
+        self._parts.remove_later(partition.config.file_delete_delay_ms, [path])
 
     def _failed(self, move: _Move, outcome: str, error: BaseException | None) -> MoveStep:
         if outcome == "gone" or error is None:

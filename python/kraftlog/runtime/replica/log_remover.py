@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kraftlog.errors import LogError
 from kraftlog.storage.files import as_path, remove_tree
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from kraftlog.storage.log_dir import LogDir
     from kraftlog.types import TopicPartition
 
-__all__ = ["LogRemover", "RemovableLog", "remove_directories"]
+__all__ = ["LogRemover", "RemovableLog", "RemoveLater", "remove_directories"]
+
+RemoveLater: TypeAlias = Callable[[int, "Sequence[Path | str]"], None]
+"""Removes directories in so many milliseconds; what is left when the node stops is removed after its next start."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,10 +72,10 @@ class LogRemover(Generic[R]):
     """Collects deletions and carries them out in rounds: one fsync of a data directory covers many of them.
 
     Args:
-        loop: For the delay.
+        loop: For what is not done at once.
         workers: Run the rounds in order.
         steps: Runs what follows on the loop.
-        in_background: Runs the removal of files.
+        remove_later: Removes directories in so many milliseconds.
         let_go: Called on the thread before a log is let go of.
         forget: Called on the thread before directories are renamed: takes partitions out of the checkpoints.
         removed: Called on the loop once the name of a log's directory is free, or with the error if it cannot be freed.
@@ -83,7 +86,7 @@ class LogRemover(Generic[R]):
         loop: asyncio.AbstractEventLoop,
         workers: LogWorkers,
         steps: StepQueue,
-        in_background: Callable[..., None],
+        remove_later: RemoveLater,
         *,
         let_go: Callable[[R], None],
         forget: Callable[[LogDir, Collection[TopicPartition]], None],
@@ -92,7 +95,7 @@ class LogRemover(Generic[R]):
         self._loop = loop
         self._workers = workers
         self._steps = steps
-        self._in_background = in_background
+        self._remove_later = remove_later
         self._let_go = let_go
         self._forget = forget
         self._removed = removed
@@ -138,7 +141,7 @@ class LogRemover(Generic[R]):
                 marked.setdefault(removal.config.file_delete_delay_ms, []).append(path)
                 ended.append((removal, None))
         for delay_ms, paths in marked.items():
-            self._loop.call_later(delay_ms / 1000, self._in_background, remove_directories, paths)
+            self._remove_later(delay_ms, paths)
         self._steps.add_each(lambda end: self._removed(*end), ended)
 
     def _mark_deleted(self, removals: Sequence[R]) -> list[str | LogError]:

@@ -133,7 +133,7 @@ class Reconciler:
             ) -> None:
                 waiting.discard(key)
                 if not waiting:
-                    self._parts.loop.call_later(_HEAD_START_S, self._enqueue, later)
+                    self._parts.timers.once(_HEAD_START_S, self._enqueue, later)
 
             for key in first:
                 waiter: asyncio.Future[None] = self._parts.loop.create_future()
@@ -337,7 +337,7 @@ class Reconciler:
             raise error
         if not is_disk_failure(error):
             logger.warning("opening partition %s is tried again in %g s: %s", request.key, RETRY_S, error)
-            self._parts.loop.call_later(RETRY_S, self._steps.add, partial(self._reconcile, key))
+            self._parts.timers.once(RETRY_S, self._steps.add, partial(self._reconcile, key))
             return
         if self._wanted(key) is not None:
             logger.error("partition %s cannot be opened and is offline", request.key, exc_info=error)

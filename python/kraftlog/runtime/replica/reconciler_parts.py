@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from kraftlog.runtime.replica.compactor import LogCleaner
     from kraftlog.runtime.replica.log_opener import LogOpener
     from kraftlog.runtime.replica.log_placement import LogPlacement
+    from kraftlog.runtime.replica.log_remover import RemoveLater
     from kraftlog.runtime.replica.log_workers import LogWorkers
     from kraftlog.runtime.replica.registry import Partitions
     from kraftlog.runtime.replica.replica_threads import ReplicaThreads
+    from kraftlog.runtime.replica.replica_timers import ReplicaTimers
     from kraftlog.runtime.replica.settings import ReplicaSettings
     from kraftlog.runtime.replica.step_queue import StepQueue
     from kraftlog.runtime.replica.topic_config import TopicConfigs
@@ -37,3 +39,5 @@ class ReconcilerParts:
     checkpoints: CheckpointWriter
     compactor: LogCleaner
     threads: ReplicaThreads
+    timers: ReplicaTimers
+    remove_later: RemoveLater

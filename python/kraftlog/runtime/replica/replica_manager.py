@@ -27,9 +27,9 @@ from kraftlog.runtime.replica.log_recovery import LogRecovery, RecoveryJob
 from kraftlog.runtime.replica.log_remover import remove_directories
 from kraftlog.runtime.replica.reconciler import Reconciler
 from kraftlog.runtime.replica.reconciler_parts import ReconcilerParts
-from kraftlog.runtime.replica.recurring_timers import RecurringTimers
 from kraftlog.runtime.replica.registry import Partitions
 from kraftlog.runtime.replica.replica_threads import ReplicaThreads
+from kraftlog.runtime.replica.replica_timers import ReplicaTimers
 from kraftlog.runtime.replica.retention import Retention
 from kraftlog.runtime.replica.step_queue import StepQueue
 from kraftlog.runtime.replica.topic_config import TopicConfig, TopicConfigs
@@ -37,6 +37,8 @@ from kraftlog.types import TopicPartition, Uuid
 from kraftlog.vocabulary import ConfigResourceType
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kraftlog._kraftlog import Log
     from kraftlog.controller import MetadataDelta, MetadataImage
     from kraftlog.metrics import Metrics
@@ -114,7 +116,7 @@ class ReplicaManager:
         self._topic_configs = TopicConfigs(settings.properties)
         self._threads = ReplicaThreads(loop, self._log_dirs, answer_followers=settings.answers_followers)
         self._opener = LogOpener(self._log_dirs, now_ms, flush_on_ack=settings.flush_on_ack)
-        self._timers = RecurringTimers(loop)
+        self._timers = ReplicaTimers(loop)
         self._is_loaded = False
         self.recovery = LogRecovery((), 1)
         self.partitions = Partitions(image, now_ms)
@@ -134,6 +136,8 @@ class ReplicaManager:
             checkpoints=self._checkpoints,
             compactor=compactor,
             threads=self._threads,
+            timers=self._timers,
+            remove_later=self._remove_later,
         )
         self._broker_epoch = broker_epoch
         self._controller_fence = ControllerFence()
@@ -221,10 +225,12 @@ class ReplicaManager:
     def _remove_found(self, log_dir: LogDir) -> None:
         """On a thread: what an earlier run marked is removed once ``file.delete.delay.ms`` is over, from now on."""
         found = [str(path) for path in log_dir.deleted_directories()]
-        delay_s = self._topic_configs.get({}).file_delete_delay_ms / 1000
-        remove = partial(self._workers.in_background, remove_directories, found)
         if found:
-            self._loop.call_soon_threadsafe(self._loop.call_later, delay_s, remove)
+            delay_ms = self._topic_configs.get({}).file_delete_delay_ms
+            self._loop.call_soon_threadsafe(self._remove_later, delay_ms, found)
+
+    def _remove_later(self, delay_ms: int, paths: Sequence[Path | str]) -> None:
+        self._timers.once(delay_ms / 1000, self._workers.in_background, remove_directories, paths)
 
     def _wanted(self, image: MetadataImage) -> dict[TopicPartition, tuple[WantedReplica, int, TopicConfig]]:
         """The partitions assigned here: leader epoch (-1 unless led here) and settings of each."""
@@ -315,7 +321,7 @@ class ReplicaManager:
 
     def _replicated(self) -> None:
         """I/O threads have begun to send records to followers; what they send until then is counted at once."""
-        self._loop.call_later(_COUNTING_S, self.partitions.take_replicated_out)
+        self._timers.once(_COUNTING_S, self.partitions.take_replicated_out)
 
     def admit(self, *, controller_epoch: int, broker_epoch: int) -> int:
         """0, or why a StopReplica request is refused as a whole. See :class:`ControllerFence`."""

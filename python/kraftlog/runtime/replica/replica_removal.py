@@ -85,7 +85,7 @@ class ReplicaRemoval:
             parts.loop,
             parts.workers,
             parts.steps,
-            parts.workers.in_background,
+            parts.remove_later,
             let_go=self._let_go,
             forget=parts.checkpoints.forget,
             removed=self._removed,

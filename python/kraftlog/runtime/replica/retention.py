@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from kraftlog.runtime.replica.partition import Partition
-    from kraftlog.runtime.replica.recurring_timers import RecurringTimers
+    from kraftlog.runtime.replica.replica_timers import ReplicaTimers
 
 __all__ = ["Retention", "RetentionIntervals"]
 
@@ -55,7 +55,7 @@ class Retention:
         self._now_ms = now_ms
         self._in_background = in_background
 
-    def start(self, timers: RecurringTimers) -> None:
+    def start(self, timers: ReplicaTimers) -> None:
         """Arm the timers."""
         timers.every(self._intervals.check_ms, self.check, delay_ms=self._intervals.initial_delay_ms)
         timers.every(REMOVE_DELETED_INTERVAL_MS, self.remove_deleted)

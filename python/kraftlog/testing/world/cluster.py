@@ -6,12 +6,11 @@ import errno
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from kraftlog.features import FEATURES, LATEST_PRODUCTION, METADATA_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
-from kraftlog.testing.world.administration import Administration
 from kraftlog.testing.world.checkers import Checkers
 from kraftlog.testing.world.machine import FLUSH_MS, Machine
 from kraftlog.testing.world.node_machine import BROKER_PORT, ClusterShape, NodeMachine, make_cluster
+from kraftlog.testing.world.operated_cluster import OperatedCluster
 from kraftlog.testing.world.recovery import missing_recovery
 from kraftlog.testing.world.story import Story
 from kraftlog.testing.world.world import World
@@ -41,7 +40,7 @@ _START_MS = 120_000.0
 _SECTOR_BYTES = 512
 
 
-class Cluster:
+class Cluster(OperatedCluster):
     """A cluster of whole nodes, and machines for clients, in one process and in virtual time.
 
     Everything follows from the seed. After each turn of a node's loop the invariants of ``docs/behaviours`` (areas 24
@@ -54,12 +53,13 @@ class Cluster:
             cluster.recover()
             print(cluster.story)
 
-    A name of a node is ``controller-1`` or ``broker-4``, as in ``nodes``.
+    A name of a node is ``controller-1``, ``broker-4`` or, with both roles, ``node-1``, as in ``nodes``.
 
     Args:
         seed: Of all chance.
         controllers: Nodes 1 to this number are controllers.
         brokers: The nodes behind them.
+        combined: So many of the controllers are brokers, too.
         properties: Settings of every node, with Kafka's keys.
         checks: Whether invariants are checked.
         levels: Features that do not begin with their newest level; with kraft.version 0 the voters are static.
@@ -81,6 +81,7 @@ class Cluster:
         *,
         controllers: int = 3,
         brokers: int = 3,
+        combined: int = 0,
         properties: Mapping[str, str] | None = None,
         checks: bool = True,
         levels: Mapping[str, int] | None = None,
@@ -89,24 +90,23 @@ class Cluster:
         self.world = World(seed)
         self.story = Story(self.world)
         self.levels = dict(levels or {})
-        shape = ClusterShape(controllers=controllers, brokers=brokers, properties=properties, levels=levels)
+        shape = ClusterShape(
+            controllers=controllers, brokers=brokers, combined=combined, properties=properties, levels=levels
+        )
         try:
-            self.nodes = {machine.name: machine for machine in self._make_machines(shape)}
+            nodes = {machine.name: machine for machine in self._make_machines(shape)}
         except BaseException:
             self.world.close()
             raise
-        for machine in self.nodes.values():
+        for machine in nodes.values():
             machine.on_exit = self._on_exit
-        by_id = {machine.node_id: machine for machine in self.nodes.values()}
-        self.checkers = Checkers(by_id, self.story)
-        self._checks = checks
+        by_id = {machine.node_id: machine for machine in nodes.values()}
+        super().__init__(nodes, Checkers(by_id, self.story), checks=checks)
         if checks:
             self.world.network.byte_watcher = self.checkers
         self.world.watchers.append(self._after_turn)
         self._clients: dict[str, Machine] = {}
         self._is_quiet = False
-        self._administration: Administration | None = None
-        self._changes: list[asyncio.Task[None]] = []
 
     def _make_machines(self, shape: ClusterShape) -> Sequence[NodeMachine]:
         return make_cluster(self.world, shape)
@@ -142,7 +142,7 @@ class Cluster:
             return
         if machine.loop.failures:
             self._fail_callback(machine)
-        if self._checks:
+        if self.checks:
             self.checkers.after_turn(machine)
 
     def _fail_callback(self, machine: NodeMachine) -> None:
@@ -256,9 +256,9 @@ class Cluster:
         return [(found.topic, found.index) for found in node.partitions if found.is_leader]
 
     def may_lose(self, name: str) -> bool:
-        """Whether a broker's disk may go: every other one is sound, and has everything that was committed."""
+        """Whether a disk may go: of a broker that is no controller; every other one is sound and has all records."""
         controller = self.controller
-        if "broker" not in self.nodes[name].roles or controller is None:
+        if self.nodes[name].roles != ("broker",) or controller is None:
             return False
         node = self.nodes[controller].node
         others = [machine for other, machine in self.nodes.items() if other != name and "broker" in machine.roles]
@@ -275,65 +275,6 @@ class Cluster:
 
     def _address(self, name: str) -> str:
         return self.world.address_of(name)
-
-    # Changes by the operator
-
-    def update_feature(self, feature: str, level: int | None = None) -> None:
-        """Begin to upgrade a feature to a level, the newest one if None; the story has the answer."""
-        if level is None:
-            level = LATEST_PRODUCTION.feature_level if feature == METADATA_VERSION else FEATURES[feature].latest
-        wanted = level
-        self._change(f"{feature} is {wanted}", lambda operator: operator.update_feature(feature, wanted))
-
-    def remove_voter(self, name: str) -> None:
-        """Begin to make a controller an observer of the metadata quorum."""
-        self._change_voters(name, is_voter=False)
-
-    def add_voter(self, name: str) -> None:
-        """Begin to make a controller a voter again."""
-        self._change_voters(name, is_voter=True)
-
-    def _change_voters(self, name: str, *, is_voter: bool) -> None:
-        machine = self.nodes[name]
-
-        async def change(operator: Administration) -> str:
-            answer = await (operator.add_voter(machine) if is_voter else operator.remove_voter(machine))
-            if self._checks and answer == "NONE":
-                self.checkers.check_voter_change(machine, is_voter=is_voter)
-            return answer
-
-        self._change(f"{name} is {'a' if is_voter else 'no'} voter", change)
-
-    def move_partition(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
-        """Begin to move a partition to the brokers with these ids, the preferred leader first."""
-        where = ", ".join(map(str, replicas))
-        self._change(
-            f"{topic}-{partition} is on {where}", lambda operator: operator.move(topic, partition, tuple(replicas))
-        )
-
-    def elect_preferred(self, topic: str, partition: int) -> None:
-        """Begin to have the preferred replica of a partition lead."""
-        self._change(
-            f"the first replica of {topic}-{partition} leads",
-            lambda operator: operator.elect_preferred(topic, partition),
-        )
-
-    @property
-    def is_changing(self) -> bool:
-        """Whether a change by the operator has no answer yet."""
-        return not all(change.done() for change in self._changes)
-
-    def _change(self, what: str, change: Callable[[Administration], Coroutine[Any, Any, str]]) -> None:
-        if self._administration is None:
-            controllers = [node for node in self.nodes.values() if "controller" in node.roles]
-            self._administration = Administration(controllers)
-        operator = self._administration
-
-        async def work() -> None:
-            self.tell("operator", f"asks that {what}")
-            self.tell("operator", f"hears of its wish that {what}: {await change(operator)}")
-
-        self._changes.append(self.begin(work(), client="operator"))
 
     # Faults of processes and machines
 
@@ -597,6 +538,6 @@ class Cluster:
                 raise InvariantViolationError(identifier, text, self.story.last(40))
             self.run_for(200)
             missing = self.what_is_missing()
-        if self._checks:
+        if self.checks:
             self.checkers.partitions.check_kept()
         self.tell("cluster", "has recovered")

@@ -181,14 +181,17 @@ class ShareHistory:
         """A member is about to accept a record; it may be so though the member hears nothing of it."""
         self._accepting.add((partition, offset))
 
-    def delivered(self, partition: int, offset: int, delivery_count: int) -> None:
+    def delivered(self, partition: int, offset: int, delivery_count: int, *, is_by_leader: bool = True) -> None:
         """A member got a record.
+
+        A broker that has lost the leadership and does not know it yet delivers what it has in memory, as Apache Kafka's
+        does: deliveries are not written down. The acceptance of such a delivery is refused.
 
         Raises:
             InvariantViolationError: A member was told before that its acceptance of the record is stored.
         """
         place = (partition, offset)
-        if place in self._accepted:
+        if place in self._accepted and is_by_leader:
             reason = f"the record at {offset} of partition {partition} was accepted, and is delivered once more"
             raise InvariantViolationError("share state", reason)
         self._deliveries[place] = max(delivery_count, self._deliveries.get(place, 0))

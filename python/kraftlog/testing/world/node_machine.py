@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ClusterShape", "NodeMachine", "make_cluster"]
 
-# After it has stopped, a process has given everything back within so much time.
-_REST_S = 0.1
+# Between the end of a node and that of its process. What ends by itself within it is not kept.
+_REST_S = 2.0
 
 CONTROLLER_PORT = 9093
 BROKER_PORT = 9092
@@ -183,9 +183,11 @@ class NodeMachine(Machine):
 
     async def _shut_down(self, ended: Callable[[list[str]], None]) -> None:
         await self._close_node()
-        # Transports are closed by a turn of the loop, and cancelled tasks end with one.
+        changes = self.disk.change_count
         await asyncio.sleep(_REST_S)
         kept = self._kept(asyncio.current_task())
+        if self.disk.change_count != changes:
+            kept.append("its disk, which it has changed since")
 
         def end() -> None:
             self.stop()
@@ -235,6 +237,7 @@ class ClusterShape:
     Attributes:
         controllers: Nodes 1 to this number are voters.
         brokers: Those behind them are brokers.
+        combined: So many of the voters, the first ones, are brokers, too.
         properties: Settings of every node.
         levels: Features that do not begin with the level that the newest metadata.version gives them; with
             kraft.version 0 the voters are static.
@@ -242,6 +245,7 @@ class ClusterShape:
 
     controllers: int = 3
     brokers: int = 3
+    combined: int = 0
     properties: Mapping[str, str] | None = None
     levels: Mapping[str, int] | None = None
 
@@ -249,8 +253,12 @@ class ClusterShape:
 def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
     """Format the machines of a cluster; their nodes are not started."""
     machines = [
+        NodeMachine(world, f"node-{number}", node_id=number, roles=["broker", "controller"])
+        for number in range(1, shape.combined + 1)
+    ]
+    machines += [
         NodeMachine(world, f"controller-{number}", node_id=number, roles=["controller"])
-        for number in range(1, shape.controllers + 1)
+        for number in range(shape.combined + 1, shape.controllers + 1)
     ]
     machines += [
         NodeMachine(world, f"broker-{number}", node_id=number, roles=["broker"])

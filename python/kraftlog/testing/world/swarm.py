@@ -48,6 +48,7 @@ class ClusterScenario:
         seed: Of all chance but the faults.
         controllers: How many.
         brokers: How many.
+        combined: How many of the controllers are brokers, too.
         properties: Settings of every node.
         faults: By time, milliseconds since the world began.
         end_ms: When the cluster is healed, milliseconds.
@@ -63,9 +64,12 @@ class ClusterScenario:
     end_ms: int = 0
     breaks: str | None = None
     levels: tuple[tuple[str, int], ...] = ()
+    combined: int = 0
 
     def __str__(self) -> str:
         lines = [f"world seed={self.seed} controllers={self.controllers} brokers={self.brokers}"]
+        if self.combined:
+            lines[0] += f" combined={self.combined}"
         lines += [f"set {name}={value}" for name, value in self.properties]
         lines += [f"level {name}={level}" for name, level in self.levels]
         lines += [str(fault) for fault in self.faults]
@@ -122,6 +126,7 @@ class ClusterScenario:
             end_ms,
             breaks,
             tuple(levels),
+            world.get("combined", 0),
         )
 
 
@@ -174,7 +179,12 @@ def draw(seed: int) -> ClusterScenario:
     """The run of a seed: shape, time-outs and faults."""
     rng = Random(f"{seed}/cluster")
     controllers, brokers = rng.choice(((1, 1), (1, 3), (3, 2), (3, 3), (3, 3), (3, 3), (3, 4), (5, 3)))
-    replication = min(3, brokers)
+    combined = 0
+    if not Random(f"{seed}/roles").randrange(4):
+        # As embedded nodes mostly are: each is a controller and a broker.
+        controllers, brokers = min(controllers, 3), 0
+        combined = controllers
+    replication = min(3, brokers + combined)
     session_ms = rng.choice((2000, 3000, 6000))
     properties = {
         "broker.heartbeat.interval.ms": session_ms // 6,
@@ -208,7 +218,7 @@ def draw(seed: int) -> ClusterScenario:
     changes = draw_changes(rng, begin_ms=_FIRST_FAULT_MS, end_ms=end_ms)
     levels = _draw_levels(rng) if any(change.kind == "upgrade" for change in changes) else ()
     events = tuple(sorted((*faults, *changes), key=lambda fault: fault.at_ms))
-    return ClusterScenario(seed, controllers, brokers, settings, events, end_ms, levels=levels)
+    return ClusterScenario(seed, controllers, brokers, settings, events, end_ms, levels=levels, combined=combined)
 
 
 def _draw_cleaning(rng: Random) -> dict[str, int | float]:
@@ -251,6 +261,7 @@ def run(scenario: ClusterScenario, workload: Workload, *, cluster_type: type[Clu
         scenario.seed,
         controllers=scenario.controllers,
         brokers=scenario.brokers,
+        combined=scenario.combined,
         properties=dict(scenario.properties),
         levels=dict(scenario.levels),
     )

@@ -1,0 +1,99 @@
+"""What an operator changes in a cluster while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.features import FEATURES, LATEST_PRODUCTION, METADATA_VERSION
+from kraftlog.testing.world.administration import Administration
+
+if TYPE_CHECKING:
+    from kraftlog.testing.world.checkers import Checkers
+    from kraftlog.testing.world.node_machine import NodeMachine
+
+__all__ = ["OperatedCluster"]
+
+
+class OperatedCluster(ABC):
+    """The part of a ``Cluster`` that asks its controllers for changes. The story has what they answer.
+
+    Args:
+        nodes: Of the cluster, by name.
+        checkers: Are told which changes of voters have succeeded.
+        checks: Whether they are.
+    """
+
+    def __init__(self, nodes: Mapping[str, NodeMachine], checkers: Checkers, *, checks: bool) -> None:
+        self.nodes = nodes
+        self.checkers = checkers
+        self.checks = checks
+        self._administration: Administration | None = None
+        self._changes: list[asyncio.Task[None]] = []
+
+    @abstractmethod
+    def tell(self, who: str, what: str) -> None:
+        """Add a line to the story."""
+
+    @abstractmethod
+    def begin(self, coroutine: Coroutine[Any, Any, Any], *, client: str) -> asyncio.Task[Any]:
+        """Begin a task on the machine of a client."""
+
+    def update_feature(self, feature: str, level: int | None = None) -> None:
+        """Begin to upgrade a feature to a level, the newest one if None; the story has the answer."""
+        if level is None:
+            level = LATEST_PRODUCTION.feature_level if feature == METADATA_VERSION else FEATURES[feature].latest
+        wanted = level
+        self._change(f"{feature} is {wanted}", lambda operator: operator.update_feature(feature, wanted))
+
+    def remove_voter(self, name: str) -> None:
+        """Begin to make a controller an observer of the metadata quorum."""
+        self._change_voters(name, is_voter=False)
+
+    def add_voter(self, name: str) -> None:
+        """Begin to make a controller a voter again."""
+        self._change_voters(name, is_voter=True)
+
+    def _change_voters(self, name: str, *, is_voter: bool) -> None:
+        machine = self.nodes[name]
+
+        async def change(operator: Administration) -> str:
+            answer = await (operator.add_voter(machine) if is_voter else operator.remove_voter(machine))
+            if self.checks and answer == "NONE":
+                self.checkers.check_voter_change(machine, is_voter=is_voter)
+            return answer
+
+        self._change(f"{name} is {'a' if is_voter else 'no'} voter", change)
+
+    def move_partition(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Begin to move a partition to the brokers with these ids, the preferred leader first."""
+        where = ", ".join(map(str, replicas))
+        self._change(
+            f"{topic}-{partition} is on {where}", lambda operator: operator.move(topic, partition, tuple(replicas))
+        )
+
+    def elect_preferred(self, topic: str, partition: int) -> None:
+        """Begin to have the preferred replica of a partition lead."""
+        self._change(
+            f"the first replica of {topic}-{partition} leads",
+            lambda operator: operator.elect_preferred(topic, partition),
+        )
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether a change by the operator has no answer yet."""
+        return not all(change.done() for change in self._changes)
+
+    def _change(self, what: str, change: Callable[[Administration], Coroutine[Any, Any, str]]) -> None:
+        if self._administration is None:
+            controllers = [node for node in self.nodes.values() if "controller" in node.roles]
+            self._administration = Administration(controllers)
+        operator = self._administration
+
+        async def work() -> None:
+            self.tell("operator", f"asks that {what}")
+            self.tell("operator", f"hears of its wish that {what}: {await change(operator)}")
+
+        self._changes.append(self.begin(work(), client="operator"))

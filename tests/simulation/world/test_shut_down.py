@@ -1,0 +1,117 @@
+"""Nodes of a cluster that are asked to end, as by SIGTERM: leaderships go first, and nothing is kept (INV-33)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kraftlog.node.node import Node
+from kraftlog.testing import InvariantViolationError
+from kraftlog.testing.world.cluster import Cluster
+
+from .topic_workload import topics
+from .workloads import records_every
+
+SETTINGS = {"num.partitions": "3", "default.replication.factor": "3", "min.insync.replicas": "2"}
+MINUTE_MS = 60_000.0
+
+
+def ended(cluster, name):
+    """Ask a node to end; returns the virtual time that it takes."""
+    done = []
+    begun_ms = cluster.world.now_ms
+    cluster.shut_down(name, then=lambda: done.append(cluster.world.now_ms))
+    cluster.run_until(lambda: done, within_ms=MINUTE_MS)
+    return done[0] - begun_ms
+
+
+def clean_shutdown_file(cluster, name):
+    return cluster.nodes[name].data_path / ".kafka_cleanshutdown"
+
+
+def test_a_cluster_is_restarted_node_by_node_while_clients_write_and_read():
+    with Cluster(11, properties=SETTINGS) as cluster:
+        task = cluster.begin(records_every(cluster, 0.05))
+        cluster.run_for(2_000)
+        for name in cluster.nodes:
+            assert ended(cluster, name) < 5_000
+            assert clean_shutdown_file(cluster, name).exists()
+            led = {cluster.leader_of("records", index) for index in range(3)}
+            assert None not in led
+            assert name not in led
+            assert cluster.controller not in {None, name}
+            cluster.start(name)
+            cluster.run_until(lambda name=name: cluster.nodes[name].is_serving, within_ms=MINUTE_MS)
+            assert not clean_shutdown_file(cluster, name).exists()
+        cluster.become_quiet()
+        cluster.recover()
+        cluster.run_until(task.done, within_ms=2 * MINUTE_MS)
+        task.result()
+        assert "all of them are there" in str(cluster.story)
+
+
+def test_a_node_that_is_being_started_is_killed_and_one_that_ends_may_still_be():
+    with Cluster(12, controllers=1, properties=SETTINGS) as cluster:
+        cluster.kill("broker-2")
+        cluster.start("broker-2")
+        done = []
+        cluster.shut_down("broker-2", then=lambda: done.append(1))
+        assert done == [1]
+        assert not cluster.nodes["broker-2"].is_running
+        cluster.start("broker-2")
+        cluster.recover()
+        cluster.shut_down("broker-2", then=lambda: done.append(2))
+        cluster.shut_down("broker-2", then=lambda: done.append(3))
+        cluster.power_off("broker-2")
+        cluster.start("broker-2")
+        cluster.recover()
+        assert done == [1]
+        assert "is asked to end" in str(cluster.story)
+
+
+def test_directories_of_deleted_topics_are_left_to_the_next_start():
+    """Timers that would have removed them a minute later kept the node that had stopped."""
+    with Cluster(13, controllers=1, properties=SETTINGS) as cluster:
+        task = cluster.begin(topics(cluster))
+        cluster.run_for(10_000)
+        data = cluster.nodes["broker-2"].data_path
+        ended(cluster, "broker-2")
+        deleted = {path.name for path in data.glob("*-delete")}
+        assert deleted
+        cluster.run_for(2 * MINUTE_MS)
+        assert {path.name for path in data.glob("*-delete")} == deleted
+        cluster.start("broker-2")
+        cluster.become_quiet()
+        cluster.recover()
+        cluster.run_until(task.done, within_ms=4 * MINUTE_MS)
+        task.result()
+        cluster.run_for(2 * MINUTE_MS)
+        assert not deleted & {path.name for path in data.glob("*-delete")}
+
+
+@pytest.mark.parametrize("kept", ["task", "timer", "socket", "disk"])
+def test_what_a_node_keeps_is_noticed(monkeypatch, kept):
+    async def wait():
+        await asyncio.Event().wait()
+
+    async def stop(node):
+        await stop_node(node)
+        loop = asyncio.get_running_loop()
+        machine = loop.host
+        match kept:
+            case "task":
+                machine.kept_for_test = loop.create_task(wait())
+            case "timer":
+                loop.call_later(600, print)
+            case "socket":
+                machine.listen("", 1, backlog=1, receive_buffer_bytes=1)
+            case "disk":
+                loop.call_later(1, (machine.data_path / "late").write_bytes, b"late")
+
+    stop_node = Node.stop
+    monkeypatch.setattr(Node, "stop", stop)
+    with Cluster(14, controllers=1, brokers=1) as cluster, pytest.raises(InvariantViolationError) as raised:
+        ended(cluster, "broker-2")
+    assert raised.value.identifier == "INV-33"
+    assert kept in str(raised.value)
