@@ -2058,6 +2058,10 @@ class Partition:
         """Members of the in-sync set as the controller confirmed it; empty on a follower."""
 
     @property
+    def maximal_isr(self) -> list[int]:
+        """These and the replica that was proposed as a member, which may be one already (KIP-497)."""
+
+    @property
     def is_under_min_isr(self) -> bool:
         """Whether too few replicas are in sync to commit; false on a follower."""
 

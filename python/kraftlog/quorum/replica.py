@@ -276,7 +276,7 @@ class QuorumReplica:
         if leader_id != self.log.raft.config.local_key.node_id:
             self._tell_leader(leader_id, epoch)
         else:
-            self._wake()
+            self.wake()
 
     def _tell_leader(self, leader_id: NodeId | None, epoch: Epoch) -> None:
         if leader_id is not None:
@@ -284,9 +284,10 @@ class QuorumReplica:
         elif not self._is_stopping:  # a replica that resigned in order to stop does not look for a leader
             logger.info("the leader of epoch %d is unknown", epoch)
         self._call(lambda: self._machine.on_leader_change(leader_id, epoch))
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Have everything that waits for a leader look again."""
         self.leader_changed.set()
         self.leader_changed.clear()
         if self._queue:
@@ -337,7 +338,7 @@ class QuorumReplica:
         self.watched.fail_all(lambda _: unknown)
         self.log.fail_offset_waiters(self.closed_error())
         self.deadlines.close()
-        self._wake()
+        self.wake()
 
     def close(self) -> None:
         """Nothing is going to be committed here any more."""

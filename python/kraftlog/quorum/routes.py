@@ -109,9 +109,11 @@ class Routes:
         self._is_open = True
 
     def close(self) -> None:
-        """Refuse calls from now on, and close the connection to the leader."""
+        """Refuse calls from now on, those that wait among them, and close the connection to the leader."""
         self._is_open = False
         self._link.close()
+        self._room.set()
+        self._replica.wake()
         for task in list(self._tasks):
             task.cancel()
 

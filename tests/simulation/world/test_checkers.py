@@ -41,6 +41,7 @@ def partition_of(leader_id, node_id, *, high_watermark, log_end, read=None):
         log_end_offset=log_end,
         min_insync_replicas=1,
         partition_epoch=0,
+        maximal_isr=[1, 2],
     )
     log = SimpleNamespace(log_start_offset=0, read=read)
     config = SimpleNamespace(cleanup_policy="delete")
@@ -73,7 +74,7 @@ class Partitions(list):
         """They stay the same."""
 
 
-def raised_past_a_follower(newest_isr):
+def raised_past_a_follower(newest_isr, waited_for=(1, 2)):
     """The leader commits offset 5, which follower 2 does not have."""
     leader = machine_of(1, partition_of(1, 1, high_watermark=3, log_end=5))
     follower = machine_of(2, partition_of(1, 2, high_watermark=3, log_end=4))
@@ -86,6 +87,7 @@ def raised_past_a_follower(newest_isr):
     checker.after_turn(leader)
     checker.after_turn(follower)
     leader.node.partitions[0].replica.high_watermark = 5
+    leader.node.partitions[0].replica.maximal_isr = list(waited_for)
     checker.after_turn(leader)
 
 
@@ -94,6 +96,8 @@ def test_a_leader_commits_without_a_follower_that_the_controller_has_dropped():
     raised_past_a_follower((1,))
     with pytest.raises(InvariantViolationError, match="RINV-08"):
         raised_past_a_follower((1, 2))
+    with pytest.raises(InvariantViolationError, match="RINV-24"):
+        raised_past_a_follower((1, 2), waited_for=(1,))
 
 
 def raised_and_resigned(*, has_led):
@@ -181,11 +185,40 @@ def test_the_last_replica_in_sync_leads_with_a_new_disk_where_none_is_eligible_b
 
 
 def test_the_last_set_with_enough_replicas_in_sync_is_known():
-    checker = MetadataChecker(story())
+    checker = MetadataChecker({}, story())
     for partition_epoch, isr in ((0, (1, 2, 3)), (1, (1, 2)), (2, (1,)), (4, ())):
         state = SimpleNamespace(partition_epoch=partition_epoch, isr=isr, replicas=(1, 2, 3))
         checker._states[TOPIC_ID, 0, partition_epoch] = checker._newest[TOPIC_ID, 0] = state
     assert [checker.last_in_sync(TOPIC_ID, 0, least) for least in (1, 2, 3, 4)] == [(1,), (1, 2), (1, 2, 3), (1, 2, 3)]
+
+
+def registered_again(*, partition_epoch, is_clean, level=1):
+    """Broker 2 registers again; the partition in which it is in sync has this epoch then, and had 3."""
+
+    def image(broker_epoch, epoch):
+        partition = SimpleNamespace(partition_epoch=epoch, isr=(1, 2), elr=())
+        topic = SimpleNamespace(topic_id=TOPIC_ID, name="t", partitions={0: partition})
+        brokers = {1: SimpleNamespace(epoch=10), 2: SimpleNamespace(epoch=broker_epoch)}
+        features = {ELIGIBLE_LEADER_REPLICAS_VERSION: level}
+        return SimpleNamespace(cluster=SimpleNamespace(brokers=brokers), features=features, topics=[topic])
+
+    broker = SimpleNamespace(was_ended_cleanly=is_clean)
+    machine = SimpleNamespace(name="broker-1", node_id=1, start_count=1)
+    checker = MetadataChecker({1: machine, 2: broker}, story())
+    life = SimpleNamespace(broker_epochs={}, has_eligible_replicas=False)
+    before = image(11, 3)
+    checker._check_registrations(machine, life, before)
+    checker._latest[1_000_001, TOPIC_ID, 0] = before.topics[0].partitions[0]
+    checker._check_registrations(machine, life, image(12, partition_epoch))
+
+
+def test_a_broker_that_ended_uncleanly_is_in_sync_only_if_it_came_back():
+    """The set may have the broker again, by a change that came after its registration (RINV-28)."""
+    registered_again(partition_epoch=4, is_clean=False)
+    registered_again(partition_epoch=3, is_clean=True)
+    registered_again(partition_epoch=3, is_clean=False, level=0)
+    with pytest.raises(InvariantViolationError, match="RINV-28"):
+        registered_again(partition_epoch=3, is_clean=False)
 
 
 def test_a_disk_that_fails_under_the_checker_breaks_no_rule():
@@ -334,7 +367,12 @@ class Broker:
         self.world = SimpleNamespace(now_ns=0)
         self.machine = Thing(name="broker-1", world=self.world, paused_ns=0, flush_ms=(0, 0), is_paused=False)
         self.sock = Thing(
-            machine=self.machine, is_closed=False, is_broken=False, is_writable=True, getsockname=lambda: ("b", 9092)
+            machine=self.machine,
+            peer=None,
+            is_closed=False,
+            is_broken=False,
+            is_writable=True,
+            getsockname=lambda: ("b", 9092),
         )
         self.checker = AnswerChecker(9092, story())
 

@@ -12,6 +12,7 @@ from kraftlog.raft.control_records import LeaderChange, VotersChange
 from kraftlog.raft.messages import FetchRequest
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.leader import Leader
+from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.voter_set import Voter, VoterSet
 from kraftlog.runtime.raft.control_records import to_control_message
 from kraftlog.runtime.raft.driver import RaftDriver
@@ -217,6 +218,31 @@ def test_one_vote_per_epoch(quorum):
     replica.restart()
     with pytest.raises(InvariantViolationError, match="INV-02"):
         replica.look(stored_state=ElectionState(epoch=1, voted_key=key(3)))
+
+
+def test_a_leader_that_has_resigned_appends_nothing(quorum):
+    replica = quorum[0]
+    replica.lead()
+    replica.append(1, b"a")
+    replica.look()
+    replica.core.is_leader = False
+    replica.look(role=Resigned(1, local_id=1, deadline_ms=5))
+    replica.look(flushed_end_offset=1)
+    assert replica.checker.looked["INV-18"] == 1
+    replica.append(1, b"b")
+    with pytest.raises(InvariantViolationError, match="INV-18"):
+        replica.look()
+
+
+def test_an_epoch_is_raised_with_the_pre_votes_of_a_majority(quorum):
+    replica = quorum[0]
+    candidate = Candidate(2, local_key=key(1), voters=voters(1, 2, 3), deadline_ms=9)
+    replica.look()
+    replica.checker.note_pre_vote(2, 1, 1)
+    replica.look(role=candidate)
+    replica.checker.note_pre_vote(2, 1, 1)  # of the epoch before
+    with pytest.raises(InvariantViolationError, match="INV-26"):
+        replica.look(role=Candidate(3, local_key=key(1), voters=voters(1, 2, 3), deadline_ms=9))
 
 
 def test_what_was_durable_is_there_at_the_next_start(quorum):

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from kraftlog.errors import NodeClosedError
 from kraftlog.node.node import Node
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.quorum_cluster import QuorumCluster
 
 from .topic_workload import topics
 from .workloads import records_every
@@ -88,6 +90,30 @@ def test_directories_of_deleted_topics_are_left_to_the_next_start():
         task.result()
         cluster.run_for(2 * MINUTE_MS)
         assert not deleted & {path.name for path in data.glob("*-delete")}
+
+
+async def use(cluster, quorum):
+    """Propose, and read as soon as that is committed; returns how the read ends."""
+    cluster.history.proposed(b"the last command", cluster.world.now_ns)
+    await quorum.propose([b"the last command"])
+    try:
+        await quorum.read_barrier(timeout_s=600)
+    except NodeClosedError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("wait_ms", [0.1, 0.3, 0.6])
+def test_a_call_that_waits_for_a_leader_ends_with_its_quorum(wait_ms):
+    """It waited on until its own time was over, though nobody could answer any more."""
+    with QuorumCluster(15, controllers=1) as cluster:
+        cluster.become_quiet()
+        cluster.run_for(3_000)
+        machine = cluster.nodes["replica-1"]
+        reading = machine.loop.create_task(use(cluster, machine.quorum))
+        cluster.run_for(wait_ms)
+        ended(cluster, "replica-1")
+        assert reading.result() is None or str(reading.result()) == "the quorum was closed"
 
 
 @pytest.mark.parametrize("kept", ["task", "timer", "socket", "disk"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.frame_stream import FrameStream
+from kraftlog.testing.world.node_machine import NodeMachine
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.machine import Machine
@@ -33,6 +34,9 @@ _SLOWEST_CLOCK: Final = 1.5
 # A transaction is verified with its coordinator first, which timeout.ms does not count (nor does it in Kafka).
 _VERIFICATION_MS: Final = 60_000
 _NEVER: Final = float("inf")
+# No workload writes so often that followers fetch, or coordinators write markers, as often as this.
+_MOST_REQUESTS_PER_S: Final = 1_000
+_COUNTED_NS: Final = 1_000_000_000
 
 
 class _Request:
@@ -52,12 +56,24 @@ class _Request:
 class _Connection:
     """The server's end of a connection."""
 
-    __slots__ = ("incoming", "is_full", "machine", "outgoing", "waiting")
+    __slots__ = (
+        "counted_since_ns",
+        "incoming",
+        "is_full",
+        "is_of_node",
+        "machine",
+        "outgoing",
+        "request_count",
+        "waiting",
+    )
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.is_full = False
         self.incoming, self.outgoing = FrameStream(), FrameStream()
+        self.is_of_node = False
+        self.request_count = 0
+        self.counted_since_ns = 0
         self.waiting: deque[_Request] = deque()
 
 
@@ -90,7 +106,10 @@ class AnswerChecker:
         connection = self._connections.get(sock)
         if connection is None:
             connection = self._connections[sock] = _Connection(sock.machine)  # type: ignore[arg-type]
+            connection.is_of_node = sock.peer is not None and isinstance(sock.peer.machine, NodeMachine)
+            connection.counted_since_ns = connection.machine.world.now_ns
         for frame in connection.incoming.feed(data):
+            connection.request_count += 1
             request = _read(frame)
             if request is not None:
                 if not connection.waiting:
@@ -146,9 +165,25 @@ class AnswerChecker:
         for sock, connection in list(self._connections.items()):
             if sock.is_closed or sock.is_broken:
                 del self._connections[sock]
-            elif connection.waiting and sock.is_writable and not connection.machine.is_paused:
+                continue
+            if connection.is_of_node:
+                self._check_rate(connection)
+            if connection.waiting and sock.is_writable and not connection.machine.is_paused:
                 next_ms = min(next_ms, self._check_time(connection, connection.waiting[0]))
         return next_ms
+
+    def _check_rate(self, connection: _Connection) -> None:
+        """Nodes do not ask each other again and again without a pause (RINV-39)."""
+        now_ns = connection.machine.world.now_ns
+        took_ns = now_ns - connection.counted_since_ns
+        if took_ns < _COUNTED_NS:
+            return
+        self.looked["RINV-39"] += 1
+        rate = connection.request_count * 1e9 / took_ns
+        connection.request_count, connection.counted_since_ns = 0, now_ns
+        if rate > _MOST_REQUESTS_PER_S:
+            reason = f"{connection.machine.name}: a node sends {rate:.0f} requests per second on one connection"
+            raise InvariantViolationError("RINV-39", reason, self._story.last(40))
 
     def _fail(self, connection: _Connection, reason: str) -> None:
         raise InvariantViolationError(self._rule, f"{connection.machine.name}: {reason}", self._story.last(40))

@@ -17,11 +17,15 @@ from kraftlog.testing.world.visibility_checker import VisibilityChecker
 if TYPE_CHECKING:
     from kraftlog.testing.world.network import ByteWatcher, SimulatedSocket
     from kraftlog.testing.world.story import Story
+    from kraftlog.testing.world.world import World
 
 __all__ = ["Checkers"]
 
 # Between two looks for requests whose time is over, at least; a machine's time for a flush may change meanwhile.
 _LOOK_MS: Final = 500.0
+# A callback takes 5 us, so that a loop without a pause runs some 150 000 in a second.
+_MOST_CALLBACKS_PER_S: Final = 50_000
+_COUNTED_NS: Final = 1_000_000_000
 
 
 class Checkers:
@@ -42,7 +46,7 @@ class Checkers:
 
     def __init__(self, nodes: dict[int, NodeMachine], story: Story) -> None:
         self.quorum = QuorumChecker(nodes, story)
-        self.metadata = MetadataChecker(story)
+        self.metadata = MetadataChecker(nodes, story)
         self.partitions = PartitionChecker(nodes, self.metadata, story)
         self._messages = RaftMessageChecker(CONTROLLER_PORT, self.quorum, story)
         self._visibility = VisibilityChecker(BROKER_PORT, self.partitions, story)
@@ -56,13 +60,18 @@ class Checkers:
         }
         self._of_clients: dict[int, tuple[ByteWatcher, ...]] = {CONTROLLER_PORT: (self._messages,)}
         self._violation: InvariantViolationError | None = None
+        self._nodes, self._story = nodes, story
+        # Callbacks of each node until the last look.
+        self._counted: dict[int, int] = {}
+        self._counted_since_ns = 0
+        self._looked: Counter[str] = Counter()
         self._next_look_ns = 0
 
     @property
     def looked(self) -> Counter[str]:
         """How often each rule had something to look at."""
         checkers = (self.quorum, self.metadata, self.partitions, *self._of_bytes)
-        return sum((checker.looked for checker in checkers), Counter())
+        return sum((checker.looked for checker in checkers), Counter(self._looked))
 
     def after_turn(self, machine: NodeMachine) -> None:
         """Check what changed on a node.
@@ -77,8 +86,23 @@ class Checkers:
         self.partitions.after_turn(machine)
         now_ns = machine.world.now_ns
         if now_ns >= self._next_look_ns:
+            self._check_work(machine.world)
             next_ms = max(_LOOK_MS, min(self._answers.look(), self._controller_answers.look()))
             self._next_look_ns = now_ns + int(next_ms * 1e6)
+
+    def _check_work(self, world: World) -> None:
+        """No node runs callbacks again and again without a pause (INV-32)."""
+        took_ns = world.now_ns - self._counted_since_ns
+        if took_ns < _COUNTED_NS:
+            return
+        self._counted_since_ns = world.now_ns
+        for machine in self._nodes.values():
+            count, self._counted[machine.node_id] = self._counted.get(machine.node_id, 0), machine.callback_count
+            self._looked["INV-32"] += 1
+            rate = (machine.callback_count - count) * 1e9 / took_ns
+            if rate > _MOST_CALLBACKS_PER_S:
+                reason = f"{machine.name} runs {rate:.0f} callbacks per second"
+                raise InvariantViolationError("INV-32", reason, self._story.last(40))
 
     def check_voter_change(self, machine: NodeMachine, *, is_voter: bool) -> None:
         """An operator was told that a node is a voter, or is none any more. A violation is raised by ``after_turn``."""

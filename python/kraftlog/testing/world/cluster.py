@@ -37,6 +37,8 @@ gets no records of no effect.
 """
 
 _START_MS = 120_000.0
+# More than two fetch time-outs of the quorum, as they are drawn.
+_STABLE_MS = 5_000.0
 _SECTOR_BYTES = 512
 
 
@@ -517,6 +519,18 @@ class Cluster(OperatedCluster):
                 self.restart_mended(name)
             machine.resume()
             self.start(name)
+
+    def check_stability(self) -> None:
+        """Let time pass in a cluster that has recovered: the active controller leads on.
+
+        Raises:
+            InvariantViolationError: It does not (INV-27).
+        """
+        before, elections = self.controller, self.checkers.quorum.election_count
+        self.run_for(_STABLE_MS)
+        if self.controller != before or self.checkers.quorum.election_count != elections:
+            reason = f"the active controller was {before}, and is {self.controller}, without a fault"
+            raise InvariantViolationError("INV-27", reason, self.story.last(40))
 
     def recover(self, *, within_ms: float = 120_000) -> None:
         """Heal everything, then let time pass until the cluster has recovered.

@@ -89,6 +89,7 @@ class Machine:
         self._is_paused = False
         self._paused_since_ns = 0
         self.paused_ns = 0
+        self.callback_count = 0
         self._incarnation = 0
         self._pools: list[_Pool] = []
         self.workers: list[SteppedWorker] = []
@@ -215,7 +216,9 @@ class Machine:
         """Run iterations of the loop, mostly as long as something is ready: nothing can come in between as quickly."""
         loop, chance = self.loop, self.world.rng.random
         while True:
-            self._drift_ns += _CALLBACK_NS * loop.turn()
+            count = loop.turn()
+            self.callback_count += count
+            self._drift_ns += _CALLBACK_NS * count
             if loop.has_ended:
                 return
             loop.poll()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kraftlog.testing.world.node_machine import NodeMachine
     from kraftlog.testing.world.story import Story
 
@@ -17,26 +20,30 @@ __all__ = ["MetadataChecker"]
 class _Life:
     """What one process is looked at for, and what it showed last."""
 
-    __slots__ = ("image_offset", "metadata", "number")
+    __slots__ = ("broker_epochs", "has_eligible_replicas", "image_offset", "metadata", "number")
 
     def __init__(self, number: int, metadata: Any) -> None:
         self.number = number
         self.metadata = metadata
         # The image itself changes in place.
         self.image_offset: int | None = None
+        self.broker_epochs: dict[int, int] = {}
+        self.has_eligible_replicas = False
 
 
 class MetadataChecker:
     """Looks at the image of a node after each turn of its loop.
 
     Args:
+        nodes: Of the cluster, by node id.
         story: Gets what nodes learn of partitions.
 
     Attributes:
         looked: How often each rule had something to look at.
     """
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, nodes: Mapping[int, NodeMachine], story: Story) -> None:
+        self._nodes = nodes
         self._story = story
         self._lives: dict[int, _Life] = {}
         self._epoch_at: dict[int, int] = {}
@@ -85,6 +92,7 @@ class MetadataChecker:
         if self._epoch_at.setdefault(image.offset, image.epoch) != image.epoch:
             reason = f"{machine.name}: offset {image.offset} has epoch {image.epoch}, elsewhere"
             self._fail("INV-08", f"{reason} {self._epoch_at[image.offset]}")
+        self._check_registrations(machine, life, image)
         for topic in image.topics:
             for index, partition in topic.partitions.items():
                 self._check_partition(machine, topic, index, partition)
@@ -93,7 +101,7 @@ class MetadataChecker:
     def _check_partition(self, machine: NodeMachine, topic: Any, index: int, partition: Any) -> None:
         name = f"{topic.name}-{index} in the metadata of {machine.name}"
         version = (partition.leader_epoch, partition.partition_epoch)
-        place = (machine.node_id * 1_000_000 + machine.start_count, topic.topic_id, index)
+        place = (_process(machine), topic.topic_id, index)
         last = self._latest.get(place)
         if last is partition:
             return
@@ -127,6 +135,31 @@ class MetadataChecker:
             if is_so:
                 self._fail("RINV-26", f"{name}: {problem}: {partition}")
 
+    def _check_registrations(self, machine: NodeMachine, life: _Life, image: Any) -> None:
+        """A broker that has registered again after an unclean end left the in-sync and the eligible sets with that.
+
+        Without eligible leader replicas (level 0) it leaves them as a fenced broker does.
+        """
+        epochs = {broker_id: broker.epoch for broker_id, broker in image.cluster.brokers.items()}
+        before, life.broker_epochs = life.broker_epochs, epochs
+        had_eligible_replicas = life.has_eligible_replicas
+        life.has_eligible_replicas = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
+        anew = {
+            broker_id
+            for broker_id, epoch in epochs.items()
+            if before.get(broker_id, epoch) < epoch and not self._nodes[broker_id].was_ended_cleanly
+        }
+        if not anew or not had_eligible_replicas:
+            return
+        self.looked["RINV-28"] += 1
+        for topic in image.topics:
+            for index, partition in topic.partitions.items():
+                last = self._latest.get((_process(machine), topic.topic_id, index))
+                kept = anew.intersection((*partition.isr, *partition.elr))
+                if last is not None and kept and last.partition_epoch == partition.partition_epoch:
+                    reason = f"{topic.name}-{index} in the metadata of {machine.name}: {sorted(kept)} ended uncleanly"
+                    self._fail("RINV-28", f"{reason}, and counts on: {partition}")
+
     def _check_fenced(self, machine: NodeMachine, image: Any) -> None:
         """A fenced broker leads nothing, and is in sync only as the last one."""
         fenced = {broker_id for broker_id, broker in image.cluster.brokers.items() if broker.fenced}
@@ -141,6 +174,10 @@ class MetadataChecker:
 
     def _fail(self, identifier: str, reason: str) -> None:
         raise InvariantViolationError(identifier, reason, self._story.last(40))
+
+
+def _process(machine: NodeMachine) -> int:
+    return machine.node_id * 1_000_000 + machine.start_count
 
 
 def _life_of(machine: NodeMachine) -> _Life | None:

@@ -12,6 +12,7 @@ from kraftlog.node.config import NodeConfig
 from kraftlog.node.node import Node
 from kraftlog.storage.dynamic_voter import DynamicVoter
 from kraftlog.storage.formatter import Formatter
+from kraftlog.storage.log_dir import CLEAN_SHUTDOWN_NAME
 from kraftlog.storage.meta_properties import random_uuid, read_meta_properties
 from kraftlog.testing.world.machine import Machine
 from kraftlog.types import NodeId, Uuid
@@ -50,6 +51,7 @@ class NodeMachine(Machine):
         has_bad_disk: Whether a fault spoilt what its disk holds; nothing is expected of its bytes then.
         is_disk_failing: Whether its disk fails, or did since the last start: the process may end by itself.
         is_shutting_down: Whether the process was asked to end and has not ended yet.
+        was_ended_cleanly: Whether the process before this one has left its clean-shutdown file.
         on_exit: Called when the process has ended by itself.
         exit_error: Why the process ended by itself: the node could not start, or its metadata log failed.
     """
@@ -62,6 +64,7 @@ class NodeMachine(Machine):
         self.node: Node | None = None
         self.start_task: Any = None
         self.is_shutting_down = False
+        self.was_ended_cleanly = False
         self._follower: asyncio.Task[None] | None = None
         self.exit_error: BaseException | None = None
         self.on_exit: Callable[[NodeMachine], None] | None = None
@@ -135,6 +138,7 @@ class NodeMachine(Machine):
     def start_node(self) -> None:
         """Begin to start the node; ``start_task`` says when it serves."""
         loop = self.loop if self.node is None else self.start()
+        self.was_ended_cleanly = (self.data_path / CLEAN_SHUTDOWN_NAME).exists()
         node = self.node = Node(NodeConfig(self.properties))
         self.start_count += 1
         self.exit_error = None

@@ -44,13 +44,15 @@ class _ReplicaLife:
 class _NodeLife:
     """The replicas of a node since its process began; those that are open are listed anew when the registry changes."""
 
-    __slots__ = ("is_changed", "opened", "partitions", "replicas", "start_count")
+    __slots__ = ("gone", "is_changed", "opened", "partitions", "replicas", "start_count")
 
     def __init__(self, start_count: int, partitions: Any) -> None:
         self.start_count = start_count
         self.partitions = partitions
         self.replicas: dict[_Key, _ReplicaLife] = {}
         self.opened: list[tuple[Any, Any, Any, _ReplicaLife]] = []
+        # Those that were open at the look before the last one, and are not any more.
+        self.gone: list[Any] = []
         self.is_changed = True
         partitions.add_listener(self._note_change)
 
@@ -61,9 +63,12 @@ class _NodeLife:
         """Every partition that is open, its native replica, its log, and what it showed."""
         if self.is_changed or len(self.opened) != len(self.partitions):
             self.is_changed = False
+            before = self.opened
             self.opened = [
                 (partition, partition.replica, partition.log, self._life_of(partition)) for partition in self.partitions
             ]
+            found = {id(partition) for partition, *_ in self.opened}
+            self.gone = [partition for partition, *_ in before if id(partition) not in found]
         return self.opened
 
     def _life_of(self, partition: Any) -> _ReplicaLife:
@@ -115,7 +120,10 @@ class PartitionChecker:
             if node is None or not hasattr(node, "replicas"):
                 return
             life = self._lives[machine.node_id] = _NodeLife(machine.start_count, node.partitions)
-        for partition, native, log, replica in life.look():
+        opened = life.look()
+        if life.gone:
+            self._check_gone(machine, life)
+        for partition, native, log, replica in opened:
             state: ReplicaState = (
                 native.high_watermark,
                 native.leader_epoch,
@@ -127,6 +135,21 @@ class PartitionChecker:
             if state != before:
                 replica.state = state
                 self._check(machine, partition, replica, before, state)
+
+    def _check_gone(self, machine: NodeMachine, life: _NodeLife) -> None:
+        """A broker gives up a replica only once it has learned that the replica is to go."""
+        gone, life.gone = life.gone, []
+        if machine.node is None or machine.is_shutting_down or machine.is_disk_failing or machine.has_bad_disk:
+            return
+        image = machine.node.metadata.image
+        for partition in gone:
+            self.looked["RINV-32"] += 1
+            topic = image.topics.by_id(partition.topic_id)
+            wanted = None if topic is None else topic.partitions.get(partition.index)
+            is_open = machine.node.partitions.get(partition.topic_id, partition.index) is not None
+            if wanted is not None and machine.node_id in wanted.replicas and not is_open:
+                name = f"{partition.topic}-{partition.index} on {machine.name}"
+                self._fail("RINV-32", f"{name}: its replica is gone, though it has one: {wanted}")
 
     def highest(self, topic_id: Any, index: int) -> int:
         """The highest high watermark of a partition that any replica showed."""
@@ -269,6 +292,11 @@ class PartitionChecker:
         image = self._metadata.newest_state(partition.topic_id, partition.index)
         if image is None or image.leader_epoch != leader_epoch:
             return
+        self.looked["RINV-24"] += 1
+        waited_for = partition.replica.maximal_isr
+        if partition.replica.is_leader and not set(image.isr) <= set(waited_for):
+            reason = f"{name}: the high watermark rose to {high_watermark} with {waited_for}, in sync are {image.isr}"
+            self._fail("RINV-24", reason)
         self.looked["RINV-08"] += 1
         if image.partition_epoch == partition.replica.partition_epoch:
             self.looked["RINV-09"] += 1

@@ -9,6 +9,7 @@ from kraftlog.raft.messages import FetchRequest, FetchSnapshotRequest
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.leader import Leader
 from kraftlog.raft.roles.prospective import Prospective
+from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import same_voter
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.quorum_log_checker import QuorumLogChecker, QuorumLogLife
@@ -101,6 +102,8 @@ class QuorumChecker:
         # The greatest high watermark that the last process on each disk showed.
         self._shown: dict[tuple[int, int], int] = {}
         self._votes: dict[tuple[int, int, int], Any] = {}
+        # Who would have voted for a node, by the node and its epoch.
+        self._pre_votes: dict[tuple[int, int], set[int]] = {}
         self._high_watermark = 0
         self.looked: Counter[str] = Counter()
         self._logs = QuorumLogChecker(self.looked)
@@ -142,8 +145,9 @@ class QuorumChecker:
             driver.flushed_end_offset,
         )
         if shown != life.shown:
-            life.shown = shown
+            before, life.shown = life.shown, shown
             try:
+                self._check_resigned(machine, before, shown)
                 self._check(machine, life)
             except InvariantViolationError as error:
                 raise InvariantViolationError(
@@ -151,6 +155,10 @@ class QuorumChecker:
                 ) from error
         elif life.was_leader and machine.world.now_ns >= life.contact_look_ns:
             self._check_contact(machine, life, role)
+
+    def note_pre_vote(self, voter_id: int, candidate_id: int, epoch: int) -> None:
+        """A node has told another one, which is in this epoch, that it would vote for it."""
+        self._pre_votes.setdefault((candidate_id, epoch), set()).add(voter_id)
 
     def check_voter_change(self, machine: NodeMachine, *, is_voter: bool) -> None:
         """An operator was told that a change of the voters is done: it is committed.
@@ -196,6 +204,8 @@ class QuorumChecker:
         self._check_epoch(machine, life, role, stored)
         self._durable[place] = driver.flushed_end_offset
         life.highest_flushed = max(life.highest_flushed, driver.flushed_end_offset)
+        if isinstance(role, Candidate | Leader) and role.epoch == life.epoch + 1 > 0:
+            self._check_standing(machine, core.voters, life.epoch)
         if isinstance(role, Prospective | Candidate) and not core.is_voter and role.epoch != life.epoch:
             self._fail("INV-29", machine, f"is {role.name} without being a voter")
         is_leader = core.is_leader
@@ -243,6 +253,23 @@ class QuorumChecker:
                 self._fail(
                     "INV-02", machine, f"votes for {stored.voted_key} in epoch {stored.epoch}, before for {vote}"
                 )
+
+    def _check_resigned(self, machine: NodeMachine, before: tuple[Any, ...] | None, shown: tuple[Any, ...]) -> None:
+        """A leader that has resigned appends nothing in its epoch."""
+        if before is None or not isinstance(before[0], Resigned) or shown[1] != before[1]:
+            return
+        self.looked["INV-18"] += 1
+        if shown[3] > before[3]:
+            reason = f"has resigned in epoch {shown[1]}, and its log grows from {before[3]} to {shown[3]}"
+            self._fail("INV-18", machine, reason)
+
+    def _check_standing(self, machine: NodeMachine, voters: VoterSet, epoch: int) -> None:
+        """A node raises the epoch: a majority has told it that they would vote for it (KIP-996)."""
+        self.looked["INV-26"] += 1
+        granted = self._pre_votes.get((machine.node_id, epoch), set()) | {machine.node_id}
+        if sum(voter in granted for voter in voters.ids) < voters.majority_size:
+            reason = f"raised epoch {epoch} with pre-votes of {sorted(granted)} among {voters.ids}"
+            self._fail("INV-26", machine, reason)
 
     def _check_leader(self, machine: NodeMachine, life: QuorumLife, role: Leader) -> None:
         core, epoch = life.core, role.epoch

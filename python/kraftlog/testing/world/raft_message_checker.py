@@ -139,9 +139,10 @@ class RaftMessageChecker:
         """A granted vote leaves: it is on disk, and the only one of this disk in its epoch."""
         message: Any = decode_request(request)[1]
         for partition in _partitions(message.topics):
-            if partition.pre_vote:
-                continue
             epoch = partition.replica_epoch
+            if partition.pre_vote:
+                self._quorum.note_pre_vote(machine.node_id, partition.replica_id, epoch)
+                continue
             candidate = ReplicaKey(NodeId(partition.replica_id), partition.replica_directory_id)
             stored = life.driver.stored_state
             self.looked["INV-02"] += 1

@@ -300,6 +300,7 @@ def _run(cluster: Cluster, scenario: ClusterScenario, workload: Workload, outcom
     task.result()
     cluster.run_until(lambda: not cluster.is_changing, within_ms=_FINISH_MS)
     cluster.recover()
+    cluster.check_stability()
 
 
 def _pass_time(cluster: Cluster, until_ms: float) -> None:

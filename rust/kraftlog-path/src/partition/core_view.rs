@@ -26,6 +26,11 @@ impl CoreView<'_> {
         self.0.isr().to_vec()
     }
 
+    /// The in-sync set with the replica that was proposed as a member, which the controller may have accepted already.
+    pub fn maximal_isr(&self) -> Vec<i32> {
+        self.0.maximal_isr().collect()
+    }
+
     /// Whether too few replicas are in sync to commit; false on a follower.
     pub fn is_under_min_isr(&self) -> bool {
         self.0.is_under_min_isr()

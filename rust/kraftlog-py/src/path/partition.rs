@@ -372,6 +372,11 @@ impl Partition {
     }
 
     #[getter]
+    fn maximal_isr(&self, py: Python<'_>) -> Vec<i32> {
+        py.detach(|| self.partition.with_core(|core| core.maximal_isr()))
+    }
+
+    #[getter]
     fn is_under_min_isr(&self, py: Python<'_>) -> bool {
         py.detach(|| self.partition.with_core(|core| core.is_under_min_isr()))
     }
