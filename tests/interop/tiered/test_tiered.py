@@ -136,7 +136,7 @@ def consume(
     consumer.assign([TopicPartition(topic, partition, 0)])
     rows: list[tuple[int, int, bytes | None, bytes | None]] = []
     while True:
-        for message in consumer.consume(5000, 30):
+        for message in consumer.consume(5000, 1):
             if message.error():
                 consumer.close()
                 return rows
