@@ -205,7 +205,9 @@ class Elections:
         epoch, leader_id = response.leader_epoch, response.leader_id
         error = response.top_level_error_code if isinstance(response, UpdateVoterResponse) else response.error_code
         if epoch < role.epoch or error == ErrorCode.UNKNOWN_LEADER_EPOCH:
-            return True
+            # Kafka asks again at once. Without a leader that would go on without a pause: a voter that was down does
+            # not learn a newer epoch from fetches.
+            return not isinstance(response, FetchResponse) or role.leader_id == node_id
         if not self.is_consistent(leader_id, epoch):
             replica.fault(
                 f"An answer names {leader_id} as leader of epoch {epoch}, known is {role.leader_id}"

@@ -53,6 +53,22 @@ def test_fetch_from_a_leader_that_does_not_know_the_epoch_yet_is_sent_again_at_o
     assert core.role.fetch_deadline_ms == 2000
 
 
+@pytest.mark.spec("CONN-09", "CONN-11")
+@pytest.mark.parametrize("error_code", [ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+def test_who_cannot_say_where_the_leader_is_is_asked_again_after_a_pause(error_code):
+    """A voter that had been down was asked a thousand times per second while the leader was down."""
+    core = follower_of(1, 2, 3)
+    core.handle_timeout(0)
+    leader = requests_of(core)[2]
+    core.handle_no_response(2, leader.correlation_id, 1)
+    other = requests_of(core)[3]
+    answer = FetchResponse(error_code=error_code, leader_epoch=Epoch(core.epoch - 1))
+    core.handle_response(3, other.correlation_id, answer, 2)
+    assert requests_of(core) == {}
+    core.handle_timeout(21)
+    assert list(requests_of(core)) == [2], "the leader first"
+
+
 @pytest.mark.spec("SNAP-41")
 def test_piece_is_asked_for_again_where_the_leader_does_not_know_the_epoch_yet():
     core, sent = downloading()
