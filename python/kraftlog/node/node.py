@@ -560,7 +560,7 @@ class Node:
         if self._controller_registration is not None:
             self._controller_registration.stop()
         if hasattr(self, "controllers"):
-            self.controllers.close()
+            self.controllers.stop()
         await self.metadata.stop()
 
     async def _abandon(self) -> None:

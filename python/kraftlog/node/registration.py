@@ -239,9 +239,9 @@ class BrokerRegistration:
     def stop(self) -> None:
         """Send no more heartbeats: without a controlled shutdown this broker is fenced when its session is over."""
         self._is_stopping = True
-        for timer in (self._timer, self._report_deadline):
-            if timer is not None:
-                timer.cancel()
+        for waiting in (self._timer, self._report_deadline, self._beating):
+            if waiting is not None:
+                waiting.cancel()
 
     def report_cordoned_directories(self) -> None:
         """Other directories are cordoned now: send a heartbeat at once if this broker sends any."""

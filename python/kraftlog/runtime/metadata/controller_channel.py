@@ -68,6 +68,7 @@ class ControllerChannel:
         self._connection: RpcConnection | None = None
         self._address: tuple[str, int] | None = None
         self._lock = asyncio.Lock()
+        self._is_stopped = False
 
     async def request(
         self, message: Message, *, timeout_s: float | None = None, in_version: InVersion | None = None
@@ -82,14 +83,15 @@ class ControllerChannel:
 
         Raises:
             TimeoutError: There was no active controller for so long.
-            KafkaError: The controller refuses with an error that the answer has no place for.
+            KafkaError: The controller refuses with an error that the answer has no place for; or BROKER_NOT_AVAILABLE
+                or another reason why it was not asked, once the channel is stopped.
         """
         async with asyncio.timeout(timeout_s):
             while True:
                 try:
                     response: Any = await self._request_once(message, in_version)
                 except KafkaError as error:
-                    if error.code not in _NOT_NOW:
+                    if error.code not in _NOT_NOW or self._is_stopped:
                         raise
                 else:
                     if getattr(response, "error_code", 0) not in _NOT_NOW:
@@ -122,6 +124,7 @@ class ControllerChannel:
             connection = self._connection
             if connection is None or connection.is_closed or self._address != (leader.host, leader.port):
                 self.close()
+                self._check_running()
                 connection = await RpcConnection.open(
                     asyncio.get_running_loop(),
                     leader.host,
@@ -131,7 +134,14 @@ class ControllerChannel:
                     security=self._security(leader.name),
                 )
                 self._connection, self._address = connection, (leader.host, leader.port)
+                if self._is_stopped:
+                    self.close()
+                self._check_running()
             return connection
+
+    def _check_running(self) -> None:
+        if self._is_stopped:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node is being stopped")
 
     def leader_changed(self) -> None:
         """Wait no longer for a controller that is not the active one any more: what it was asked is asked again."""
@@ -139,8 +149,13 @@ class ControllerChannel:
         if leader is None or self._address != (leader.host, leader.port):
             self.close()
 
+    def stop(self) -> None:
+        """Close the connection for good: what waits for an answer fails, and so does what is asked later."""
+        self._is_stopped = True
+        self.close()
+
     def close(self) -> None:
-        """Close the connection; what waits for an answer is told."""
+        """Close the connection; what waits for an answer is asked again."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kraftlog.errors import KafkaError
 from kraftlog.raft.voter_set import Endpoint
 from kraftlog.runtime.metadata import controller_channel
 from kraftlog.runtime.metadata.controller_channel import ControllerChannel
@@ -71,3 +72,34 @@ def test_an_envelope_goes_to_the_listener_of_the_controller_even_if_that_is_this
         assert len(submitted) == 1
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize("is_opening", [True, False])
+def test_a_channel_that_is_stopped_opens_no_connection_and_keeps_none(monkeypatch, is_opening):
+    """A heartbeat that was sent as the node stopped connected again, and the connection outlived the node."""
+
+    async def run() -> None:
+        connection = Connection([], None)
+        opened: list[Connection] = []
+        wait = asyncio.Event()
+
+        async def open_(*_args: object, **_options: object) -> Connection:
+            opened.append(connection)
+            await wait.wait()
+            return connection
+
+        monkeypatch.setattr(controller_channel.RpcConnection, "open", open_)
+        replica = SimpleNamespace(is_leader=False, leader_endpoints=(Endpoint("CONTROLLER", "h", 1),))
+        channel = ControllerChannel(SETTINGS, replica, SimpleNamespace())
+        if not is_opening:
+            channel.stop()
+        asked = asyncio.ensure_future(channel.request(BrokerHeartbeatRequest()))
+        await asyncio.sleep(0)
+        channel.stop()
+        wait.set()
+        with pytest.raises(KafkaError, match="is being stopped"):
+            await asked
+        assert len(opened) == is_opening
+        assert connection.is_closed is is_opening
+
+    asyncio.run(run())
