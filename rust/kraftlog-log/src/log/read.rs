@@ -72,13 +72,16 @@ struct View {
 
 impl View {
     fn read(&self, offset: i64, max_bytes: u64, min_one_batch: bool) -> Result<Option<FileSlice>> {
-        for (segment, size_bytes) in &self.segments {
+        for (index, (segment, size_bytes)) in self.segments.iter().enumerate() {
             let Some(first) = segment.find_batch(offset)? else {
                 segment.check_hole(offset)?;
                 continue;
             };
             if first.header().base_offset() > offset {
                 segment.check_hole(offset)?;
+            }
+            if let Some((next, _)) = self.segments.get(index + 1) {
+                segment.check_end(&first, next.base_offset())?;
             }
             let limit = if self.is_to_log_end {
                 *size_bytes

@@ -70,6 +70,17 @@ impl Segment {
         checked.map_err(|error| self.locate(error, &previous))
     }
 
+    /// Fail if `batch` reaches into the next segment, which begins at `next_base_offset`: a reader would go on behind it,
+    /// and pass over all that is in between.
+    pub fn check_end(&self, batch: &FoundBatch, next_base_offset: i64) -> Result<()> {
+        if batch.header().last_offset() < next_base_offset {
+            return Ok(());
+        }
+        let reason =
+            format!("the batch reaches into the next segment, which begins at offset {next_base_offset}");
+        Err(self.misplaced(batch, reason))
+    }
+
     /// A write that went to the wrong place leaves whole batches of other offsets there.
     fn misplaced(&self, batch: &FoundBatch, reason: String) -> Error {
         self.locate(Error::corrupt(0, batch.header().base_offset(), reason), batch)

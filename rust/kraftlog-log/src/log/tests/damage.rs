@@ -56,6 +56,28 @@ fn a_batch_at_the_wrong_place_is_no_hole_of_compaction() {
     }
 }
 
+/// A write of the beginning of another segment fills a small one: nothing of what lay there is left to tell.
+#[test]
+fn a_batch_of_a_later_segment_is_no_batch_behind_a_hole() {
+    let mut bench = Bench::new();
+    for _ in 0..4 {
+        bench.append(2).unwrap();
+        bench.log.roll(0).unwrap();
+    }
+    let file = |base: i64| Path::new(PATH).join(format!("{base:020}.log"));
+    let later = read_file(&bench.fs, &file(6)).unwrap().unwrap();
+    bench.fs.open(&file(2), OpenMode::ReadWrite).unwrap().write_all_at(&[&later], 0).unwrap();
+    let read = |offset: i64| bench.log.read(offset, 1, 8, true);
+    for offset in [0, 1, 4, 5, 6, 7] {
+        assert!(read(offset).unwrap().size_bytes() > 0, "offset {offset}");
+    }
+    for offset in [2, 3] {
+        let error = read(offset).unwrap_err().to_string();
+        assert!(error.contains(&format!("{} position 0", file(2).display())), "{error}");
+        assert!(error.contains("which begins at offset 4"), "{error}");
+    }
+}
+
 /// A power failure keeps some sectors of a write and loses others. The checksum covers neither the base offset nor the
 /// length: a batch whose base offset lay in a lost sector alone looked like one of another offset, and no node started.
 #[test]
