@@ -207,4 +207,18 @@ CONSENSUS_BUGS = (
         "if offset_waiter[0] <= self.applied_end_offset",
         REPLICATED_LOG,
     ),
+    Bug(
+        "a voter that is behind is asked again at once while nobody leads",
+        "raft.elections",
+        "            return not isinstance(response, FetchResponse) or role.leader_id == node_id\n",
+        "            return True\n",
+        "unit/raft/test_answers.py",
+    ),
+    Bug(
+        "calls that wait for a leader outlast their quorum",
+        "quorum.routes",
+        "        self._replica.wake()\n",
+        "",
+        "simulation/world/test_shut_down.py",
+    ),
 )

@@ -185,4 +185,18 @@ SHELL_BUGS = (
         "self.quota.is_exceeded(self.clock_ms())",
         "unit/runtime/replica/test_throttles.py",
     ),
+    Bug(
+        "the way to the controllers opens a connection behind its end",
+        "runtime.metadata.controller_channel",
+        "                if self._is_stopped:\n                    self.close()\n",
+        "",
+        "unit/runtime/metadata/test_controller_channel.py",
+    ),
+    Bug(
+        "timers of replicas outlast them",
+        "runtime.replica.replica_timers",
+        "        for timer in self._timers.values():\n            timer.cancel()\n",
+        "",
+        "unit/runtime/replica/test_replica_timers.py",
+    ),
 )

@@ -73,7 +73,7 @@ async def _write(cluster, servers, history, number, pause_s, rng):
 
 async def _read(cluster, servers, history):
     while not cluster.is_quiet:
-        with suppress(KraftlogError):
+        with suppress(KraftlogError, TimeoutError):  # no leader, perhaps for long
             async with asyncio.timeout(30):
                 for records in (await read_all(servers, topic=TABLE)).values():
                     history.check_read(map(_value_of, records))

@@ -297,6 +297,7 @@ class ListeningSocket:
             self.network.sockets.pop(self._descriptor, None)
             for sock in self._waiting:
                 sock.reset()
+                sock.close()
 
 
 class Network:
