@@ -208,7 +208,7 @@ CONSENSUS_BUGS = (
         REPLICATED_LOG,
     ),
     Bug(
-        "a voter that is behind is asked again at once while nobody leads",
+        "a voter that is behind is asked again at once while there is no leader",
         "raft.elections",
         "            return not isinstance(response, FetchResponse) or role.leader_id == node_id\n",
         "            return True\n",

@@ -9,11 +9,12 @@ partition, as their follower has not heard of the new leader yet, wait for some 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kraftlog import host
+from kraftlog.ordered_set import OrderedSet
 
 if TYPE_CHECKING:
     from kraftlog.types import Uuid
@@ -25,7 +26,7 @@ _AWAITED_FOR_S: Final = 2.0
 _FIRST_WAIT_MS: Final = 5
 
 
-class WaitingFetch(Protocol):
+class WaitingFetch(Hashable, Protocol):
     """A fetch that waits; ``future`` ends with its answer."""
 
     future: asyncio.Future[Any]
@@ -59,7 +60,7 @@ class FollowerPolls:
     def __init__(self, now_s: Callable[[], float] = host.monotonic_s) -> None:
         self._now_s = now_s
         self._awaited: dict[int, _Awaited] = {}
-        self._waiting: dict[int, set[WaitingFetch]] = {}
+        self._waiting: dict[int, OrderedSet[WaitingFetch]] = {}
 
     def leads(self, topic_id: Uuid, index: int, follower_ids: Iterable[int]) -> None:
         """This broker begins to lead a partition that these brokers follow."""
@@ -70,7 +71,7 @@ class FollowerPolls:
                 awaited = self._awaited[broker_id] = _Awaited(until_s)
             awaited.until_s = until_s
             awaited.partitions.add((topic_id, index))
-            for wait in self._waiting.pop(broker_id, ()):
+            for wait in self._waiting.pop(broker_id, OrderedSet()):
                 wait.end()
 
     def arrived(self, broker_id: int, keys: Iterable[tuple[Uuid, int]]) -> None:
@@ -95,7 +96,7 @@ class FollowerPolls:
 
     def hold(self, broker_id: int, wait: WaitingFetch) -> None:
         """A fetch of a follower waits now."""
-        waiting = self._waiting.setdefault(broker_id, set())
+        waiting = self._waiting.setdefault(broker_id, OrderedSet())
         waiting.add(wait)
 
         def forget(_: object) -> None:
