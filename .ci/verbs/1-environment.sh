@@ -90,20 +90,28 @@ wheel() { # small enough, and enough for the README's first command
 #: jars       fetch the jars of the interop tests: Kafka's, Spark's Kafka source, the model checker
 jars() {
     need java "the interop tests run the real Apache Kafka: a JDK 17 or newer is needed."
-    fetch_jars tests/interop/spark
-    fetch_jars tests/interop/tiered
-    fetch_jars tests/interop/transactions
-    fetch_jars tests/interop/transactions/old
-    fetch_jars tests/model
+    fetch_all_jars
     sail_client
     [ -n "${KAFKA_LIBS:-}" ] && return
     export KAFKA_LIBS="$PWD/tests/interop/target/libs/*" # the benches beside Kafka's own classes read it too
-    fetch_jars tests/interop
     classes=tests/interop/target/classes.jsa
     [ "$classes" -nt tests/interop/target/.complete ] || {
         packages
         "$py" tests/interop/class_archive.py || say "no $classes: JVMs start more slowly"
     }
+}
+
+fetch_all_jars() {
+    for jars_of in interop/spark interop/tiered interop/transactions interop/transactions/old model; do
+        fetch_jars "tests/$jars_of"
+    done
+    [ -n "${KAFKA_LIBS:-}" ] || fetch_jars tests/interop
+}
+
+#: jars-maven what `jars` fetches by Maven, and nothing where there is no mvn: it needs no Python package
+jars_maven() {
+    command -v mvn >/dev/null 2>&1 || return 0
+    fetch_all_jars
 }
 
 #: jars-model fetch the model checker TLC
