@@ -283,18 +283,18 @@ class RpcConnection(asyncio.BufferedProtocol):
             else:
                 future.set_result(answer)
 
-        if timeout_s is None:
-            self.send(message, version_, answered)
-            return await future
-        limit_s = self._loop.time() + timeout_s
         self.send(message, version_, answered)
-        self._limits[future] = limit_s
-        if (self._limit_timer is None or self._limit_timer.when() > limit_s) and not self.is_closed:
-            self._arm_limit(limit_s)
+        if timeout_s is not None:
+            self._limit(future, self._loop.time() + timeout_s)
         try:
             return await future
         finally:
-            del self._limits[future]
+            self._limits.pop(future, None)
+
+    def _limit(self, future: asyncio.Future[Message], until_s: float) -> None:
+        self._limits[future] = until_s
+        if (self._limit_timer is None or self._limit_timer.when() > until_s) and not self.is_closed:
+            self._arm_limit(until_s)
 
     def _arm_limit(self, at_s: float) -> None:
         if self._limit_timer is not None:
