@@ -22,6 +22,7 @@ from random import SystemRandom
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from world.group_workload import groups
+from world.loss_workload import losses
 from world.pipeline_workload import pipelines
 from world.share_workload import shares
 from world.table_workload import tables
@@ -40,8 +41,11 @@ WORKLOADS = {
     "shares": (shares, Cluster),
     "tables": (tables, Cluster),
     "topics": (topics, Cluster),
+    "losses": (losses, Cluster),
     "commands": (commands, QuorumCluster),
 }
+
+_LOOKED = "looked at "  # before the rules among the totals
 
 
 def figures(totals, spent_s):
@@ -53,6 +57,12 @@ def figures(totals, spent_s):
         f" {totals['leaders']} leaders of partitions, {hours:.2f} cluster-hours, {totals['events']} events in"
         f" {spent_s:.0f} CPU-s: {hours * 60 / max(spent_s, 1e-9):.2f} cluster-hours per CPU-minute"
     )
+
+
+def looked_at(totals):
+    """How often each rule had something to look at, in a line."""
+    rules = sorted(name.removeprefix(_LOOKED) for name in totals if name.startswith(_LOOKED))
+    return "looked at: " + ", ".join(f"{rule} {totals[_LOOKED + rule]}" for rule in rules)
 
 
 def report(outcome: Outcome, *, with_story: bool) -> None:
@@ -87,6 +97,7 @@ def run_seed(seed: int, workload: str, totals: Counter[str]) -> float:
     totals["limited"] += outcome.is_limited
     totals.update(elections=outcome.election_count, leaders=outcome.leader_changes)
     totals.update(simulated_ms=int(outcome.simulated_ms), events=outcome.event_count)
+    totals.update({f"{_LOOKED}{rule}": count for rule, count in outcome.looked.items()})
     if outcome.error is not None:
         print(f"seed {seed} failed: .ci/dev world --workload {workload} --seed {seed}")
         report(outcome, with_story=True)
@@ -98,6 +109,7 @@ def campaign(seeds, workload: str) -> int:
     totals: Counter[str] = Counter()
     spent_s = sum(run_seed(seed, workload, totals) for seed in seeds)
     print(figures(totals, spent_s))
+    print(looked_at(totals))
     return totals["failed"]
 
 
@@ -112,7 +124,9 @@ def shared_campaign(first: int, cpu_minutes: float) -> int:
     finally:  # figures of a campaign that was broken off, too
         for workload, found in totals.items():
             print(f"{workload}: {figures(found, spent_s[workload])}")
-        print(f"all: {figures(sum(totals.values(), Counter()), sum(spent_s.values()))}", flush=True)
+        every = sum(totals.values(), Counter())
+        print(f"all: {figures(every, sum(spent_s.values()))}")
+        print(looked_at(every), flush=True)
     return sum(found["failed"] for found in totals.values())
 
 

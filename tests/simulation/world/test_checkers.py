@@ -26,6 +26,7 @@ from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 
 TOPIC_ID = "topic"
+CLEAN = SimpleNamespace(was_unclean=lambda *_: False, may_have_lost=lambda *_: False)
 
 
 def story():
@@ -81,7 +82,8 @@ def raised_past_a_follower(newest_isr, waited_for=(1, 2)):
     metadata = SimpleNamespace(
         newest_state=lambda *_: SimpleNamespace(
             leader_epoch=0, partition_epoch=1, isr=newest_isr, leader_recovery_state=RECOVERED
-        )
+        ),
+        changes=CLEAN,
     )
     checker = PartitionChecker({1: leader, 2: follower}, metadata, story())
     checker.after_turn(leader)
@@ -104,7 +106,7 @@ def raised_and_resigned(*, has_led):
     """A replica is a follower with a new high watermark after an event; it led before the event, or did not."""
     image = SimpleNamespace(leader_epoch=1, partition_epoch=2, isr=(), leader_recovery_state=RECOVERED)
     machine = machine_of(1, partition_of(1, 1 if has_led else 2, high_watermark=3, log_end=5))
-    checker = PartitionChecker({1: machine}, SimpleNamespace(newest_state=lambda *_: image), story())
+    checker = PartitionChecker({1: machine}, SimpleNamespace(newest_state=lambda *_: image, changes=CLEAN), story())
     checker._leader_high_watermarks[TOPIC_ID, 0] = 3
     checker.after_turn(machine)
     replica = machine.node.partitions[0].replica
@@ -126,7 +128,7 @@ def led_by_one_that_lost_all(state, start_counts, last_in_sync=(1, 2), log_end=0
     new = machine_of(1, partition_of(1, 1, high_watermark=0, log_end=log_end))
     old = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
     new.start_count, old.start_count = start_counts
-    metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: last_in_sync)
+    metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: last_in_sync, changes=CLEAN)
     checker = PartitionChecker({1: new, 2: old}, metadata, story())
     checker._leader_high_watermarks[TOPIC_ID, 0] = 5
     checker.after_turn(old)
@@ -164,7 +166,7 @@ def led_by_the_last_in_sync(*, disk_since_ms, level, isr=(1,)):
     last.disk_since_ms = disk_since_ms
     last.node.metadata.image.features = {ELIGIBLE_LEADER_REPLICAS_VERSION: level} if level else {}
     other = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
-    metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: (1, 2))
+    metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: (1, 2), changes=CLEAN)
     checker = PartitionChecker({1: last, 2: other}, metadata, story())
     checker._leader_high_watermarks[TOPIC_ID, 0] = 5
     checker.after_turn(other)
@@ -230,7 +232,7 @@ def test_a_disk_that_fails_under_the_checker_breaks_no_rule():
     machine = machine_of(1, partition_of(1, 1, high_watermark=3, log_end=5, read=fail))
     machine.has_bad_disk = False
     machine.is_disk_failing = True
-    checker = PartitionChecker({1: machine}, SimpleNamespace(newest_state=lambda *_: None), story())
+    checker = PartitionChecker({1: machine}, SimpleNamespace(newest_state=lambda *_: None, changes=CLEAN), story())
     checker.after_turn(machine)
     machine.is_disk_failing = False
     machine.node.partitions[0].replica.high_watermark = 4
@@ -276,7 +278,7 @@ class Replicas:
     def __init__(self):
         self.machines = [machine_of(number, partition_of(1, number, high_watermark=0, log_end=0)) for number in (1, 2)]
         self.checker = PartitionChecker(
-            dict(enumerate(self.machines, 1)), SimpleNamespace(newest_state=lambda *_: None), story()
+            dict(enumerate(self.machines, 1)), SimpleNamespace(newest_state=lambda *_: None, changes=CLEAN), story()
         )
         for machine in self.machines:
             machine.has_bad_disk = False
@@ -481,7 +483,7 @@ def test_a_last_disk_is_lost_if_it_is_newer_than_what_was_committed(level, sets,
     leader = machine_of(1, partition_of(1, 1, high_watermark=5, log_end=5))
     leader.disk_since_ms = 9.0
     replaced = SimpleNamespace(node_id=2, disk_since_ms=11.0)
-    metadata = SimpleNamespace(newest_state=lambda *_: None, last_in_sync=lambda *_: ())
+    metadata = SimpleNamespace(newest_state=lambda *_: None, last_in_sync=lambda *_: (), changes=CLEAN)
     checker = PartitionChecker({1: leader, 2: replaced}, metadata, story())
     checker.after_turn(leader)  # at 10 ms
     partition = PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, **sets)

@@ -9,6 +9,7 @@ import pytest
 
 from kraftlog._kraftlog import encode_batch, encode_values
 from kraftlog.raft.control_records import LeaderChange, VotersChange
+from kraftlog.raft.elections import Elections
 from kraftlog.raft.messages import FetchRequest
 from kraftlog.raft.roles.candidate import Candidate
 from kraftlog.raft.roles.leader import Leader
@@ -458,7 +459,8 @@ def whole_cluster(seed):
 
 def test_rules_about_messages_have_something_to_look_at():
     looked = whole_cluster(5)
-    for rule in ("INV-02", "INV-03", "INV-06", "INV-11", "INV-13", "INV-14", "INV-15", "INV-19", "INV-28", "INV-30"):
+    rules = "INV-02 INV-03 INV-06 INV-11 INV-13 INV-14 INV-15 INV-19 INV-25 INV-28 INV-30"
+    for rule in rules.split():
         assert looked[rule], rule
 
 
@@ -479,4 +481,18 @@ def test_a_replica_that_shows_an_epoch_before_it_is_stored_is_noticed(monkeypatc
     monkeypatch.setattr(RaftDriver, "_persist", persist_in_the_background)
     monkeypatch.setattr(RaftDriver, "_check_persisted", lambda *_: None)
     with pytest.raises(InvariantViolationError, match="INV-03"):
+        whole_cluster(5)
+
+
+def test_a_pre_vote_that_is_kept_like_a_vote_is_noticed(monkeypatch):
+    add_vote = Elections.handle_vote
+
+    def handle_vote(elections, source, request, now_ms):
+        replica = elections._replica
+        if request.pre_vote and request.replica_epoch == replica.epoch and replica.role.voted_key is None:
+            replica.add_vote(request.replica_key, now_ms)
+        add_vote(elections, source, request, now_ms)
+
+    monkeypatch.setattr(Elections, "handle_vote", handle_vote)
+    with pytest.raises(InvariantViolationError, match="INV-25"):
         whole_cluster(5)

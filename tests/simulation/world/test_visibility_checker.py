@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 
 from kraftlog._kraftlog import encode_values
 from kraftlog.client.async_producer import AsyncProducer
+from kraftlog.errors import ErrorCode
 from kraftlog.runtime.replica.partition import Partition
 from kraftlog.testing import Cluster, InvariantViolationError
 from kraftlog.testing.world.followed_log import batches_in
 from kraftlog.testing.world.node_machine import NodeMachine
+from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
 from kraftlog.testing.world.story import Story
 from kraftlog.testing.world.visibility_checker import VisibilityChecker
 from kraftlog.wire.frame import encode_request, encode_response
+from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 
 class Sock(SimpleNamespace):
     __hash__ = object.__hash__
 
 
+class Partitions(list):
+    def get_by_name(self, _topic, _index):
+        return self[0]
+
+
 class Broker:
     """A broker with one partition, of which 4 records are committed, and one connection."""
 
     def __init__(self):
-        self.partition = SimpleNamespace(topic="t", topic_id="id", index=0, high_watermark=4, leader_epoch=2)
+        self.replica = SimpleNamespace(is_under_min_isr=False, partition_epoch=7)
+        self.partition = SimpleNamespace(
+            topic="t", topic_id="id", index=0, high_watermark=4, leader_epoch=2, replica=self.replica
+        )
         machine = NodeMachine.__new__(NodeMachine)
         machine.name, machine.has_bad_disk = "broker-1", False
-        machine.node = SimpleNamespace(partitions=SimpleNamespace(get_by_name=lambda *_: self.partition))
+        partitions = Partitions([self.partition])
+        machine.node = SimpleNamespace(partitions=partitions)
         self.sock = Sock(machine=machine, getsockname=lambda: ("b", 9092))
         self.served = []
         logs = SimpleNamespace(check_served=lambda *served: self.served.append(served))
-        committed = SimpleNamespace(highest=lambda *_: 4, logs=logs)
+        self.changes = PartitionChangeChecker({}, Counter())
+        metadata = SimpleNamespace(changes=self.changes)
+        committed = SimpleNamespace(highest=lambda *_: 4, logs=logs, metadata=metadata)
         self.checker = VisibilityChecker(9092, committed, Story(SimpleNamespace(now_ms=0.0)))
 
     def exchange(self, version, request, answer):
@@ -61,6 +77,18 @@ class Broker:
         answered = ListOffsetsResponse.ListOffsetsPartitionResponse(offset=offset, leader_epoch=0)
         topics = (ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=(answered,)),)
         self.exchange(7, request, ListOffsetsResponse(topics=topics))
+
+    def acknowledge(self, meanwhile, *, error_code=0):
+        """Answer a record of acks=-1 that is committed, after something has happened."""
+        produced = ProduceRequest.PartitionProduceData(index=0, records=encode_values([b"a"], timestamps=1))
+        data = ProduceRequest.TopicProduceData(name="t", partition_data=(produced,))
+        request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=(data,))
+        self.checker.arrived(self.sock, b"".join(encode_request(request.API_KEY, 9, 7, "client", request)))
+        meanwhile()
+        told = ProduceResponse.PartitionProduceResponse(index=0, error_code=error_code, base_offset=3)
+        topic = ProduceResponse.TopicProduceResponse(name="t", partition_responses=(told,))
+        answer = encode_response(request.API_KEY, 9, 7, ProduceResponse(responses=(topic,)))
+        self.checker.sent(self.sock, b"".join(bytes(part) for part in answer))
 
 
 def test_consumers_get_what_is_committed():
@@ -98,6 +126,26 @@ def test_the_latest_offset_does_not_go_back():
     broker.partition.leader_epoch = 3
     with pytest.raises(InvariantViolationError, match="RINV-12"):
         broker.tell_latest(3)
+
+
+def test_a_record_needs_enough_replicas_in_sync_at_some_time():
+    """The in-sync set may shrink while a record waits; none is committed if it was too small all the time (RINV-31)."""
+    broker = Broker()
+    broker.acknowledge(lambda: None)
+    broker.acknowledge(lambda: setattr(broker.replica, "is_under_min_isr", True))
+    broker.acknowledge(lambda: setattr(broker.replica, "partition_epoch", 8))  # it grew and shrank
+    broker.acknowledge(lambda: None, error_code=ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert broker.checker.looked["RINV-31"] == 3
+    with pytest.raises(InvariantViolationError, match="RINV-31"):
+        broker.acknowledge(lambda: None)
+
+
+def test_a_request_for_an_unclean_election_is_noticed():
+    broker = Broker()
+    for election_type, is_asked in ((0, False), (1, True)):
+        request = ElectLeadersRequest(election_type=election_type, timeout_ms=1)
+        broker.exchange(2, request, ElectLeadersResponse())
+        assert broker.changes._is_unclean_asked == is_asked
 
 
 def test_a_record_that_is_acknowledged_before_it_is_committed_is_noticed(monkeypatch):

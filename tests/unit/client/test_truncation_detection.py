@@ -286,3 +286,82 @@ def test_partition_missing_from_the_answer_is_asked_about_again():
     scene.answer(request, epoch_end())
     assert scene.state.state is FetchState.AWAIT_VALIDATION
     assert [sent for sent in scene.turn(101) if sent.kind is VALIDATION]
+
+
+def read_epochs(scene, *reads):
+    """Let the application get records up to these offsets, the last of each with this epoch."""
+    for end_offset, epoch in reads:
+        scene.turn()
+        scene.answer(scene.only(FETCH), fetch_answer(fetched(records=b"x")))
+        taken = scene.core.take_fetched()
+        scene.core.advance(taken, end_offset, epoch)
+        scene.core.release(taken)
+
+
+def with_a_longer_log(reads, answer, **options):
+    """A consumer that has read these epochs asks a leader whose log is longer than its position."""
+    scene = fetching(offset=0, epoch=None, leader=(1, 6), **options)
+    read_epochs(scene, *reads)
+    scene.update((2, 8))
+    scene.turn()
+    scene.answer(scene.only(VALIDATION), epoch_end((0, 0, *answer)))
+    return scene
+
+
+@pytest.mark.spec("CTRN-44")
+def test_a_longer_log_without_the_epoch_of_the_position_is_a_truncation_too():
+    """Seed 11 with losses: records of epoch 6 were read, and the next leader had others of epoch 4 at their offsets.
+
+    Kafka's consumer compares the offsets alone and reads on, with a mix of both histories.
+    """
+    reads = (5, 2), (8, 6), (10, 6)
+    scene = with_a_longer_log(reads, (4, 20), reset=None)
+    assert scene.core.errors[0].diverging_offset == EpochEndOffset(2, 5)
+    scene = with_a_longer_log(reads, (4, 20), reset="latest")
+    assert scene.position == OffsetAndEpoch(5, 2)
+    assert "offset 5" in scene.core.warnings[0]
+    for answer in ((6, 20), (6, 10)):
+        assert with_a_longer_log(reads, answer, reset=None).state.state is FetchState.FETCHING
+    scene = with_a_longer_log(reads, (1, 4), reset=None)
+    assert scene.core.errors[0].diverging_offset == EpochEndOffset(1, 0), "records of epoch 2 may begin there"
+
+
+@pytest.mark.spec("CTRN-44")
+def test_what_lies_before_the_first_epoch_that_was_read_is_asked_of_the_leader():
+    scene = with_a_longer_log([(10, 6)], (4, 20), reset=None)
+    assert scene.core.errors[0].diverging_offset == EpochEndOffset(4, 0)
+
+
+@pytest.mark.spec("CTRN-44")
+def test_a_consumer_that_goes_back_keeps_what_it_has_read_before():
+    """The new history may be replaced in turn, by one that lacks what was common to the first two."""
+    scene = with_a_longer_log([(3, 1), (5, 2), (10, 6)], (4, 20), reset=None)
+    scene.core.seek(T0, 5, 2)
+    scene.turn()
+    scene.answer(scene.only(VALIDATION), epoch_end((0, 0, 1, 20)))
+    assert scene.core.errors[-1].diverging_offset == EpochEndOffset(1, 3)
+    scene.core.seek(T0, 5, None)
+    assert not scene.state.read_epochs
+
+
+@pytest.mark.spec("CTRN-20")
+def test_validations_that_fail_one_after_the_other_do_not_put_the_metadata_off():
+    """Seed 20 with losses: two partitions of an old leader failed in turn, each within the back-off of the other.
+
+    The metadata that would have told of the next leader was never asked for.
+    """
+    scene = Scene(reset=None)
+    scene.core.assign([T0, T1])
+    scene.update((1, 3), (1, 3))
+    waiting, asked = [], 0
+    for name in (T0, T1):
+        scene.core.seek(name, 10, 2)
+        waiting += [request for request in scene.turn() if request.kind is VALIDATION]
+    for _ in range(20):
+        scene.now_ms += 30
+        for request in waiting:
+            fenced = [(name.partition, ErrorCode.FENCED_LEADER_EPOCH, -1, -1) for name in request.targets]
+            scene.answer(request, epoch_end(*fenced))
+        waiting = [request for request in scene.turn(30) if request.kind is VALIDATION]
+        asked += len(scene.of_kind(RequestKind.METADATA))
+    assert asked == 1, "and no answer of it came"

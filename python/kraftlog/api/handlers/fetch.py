@@ -408,11 +408,15 @@ def _has_news(read: PartitionRead) -> bool:
 
 
 def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
-    """Whether a partition has news for the session's client; remembers what the client is told."""
+    """Whether a partition has news for the session's client; remembers what the client is told.
+
+    A follower that diverges truncates its log and takes nothing else from the answer: it is told again.
+    """
     wanted = read.wanted
     news = _has_news(read)
-    wanted.told_high_watermark = -1 if read.error_code else read.high_watermark
-    wanted.told_log_start_offset = read.log_start_offset
+    is_taken = not read.error_code and read.diverging_epoch is None
+    wanted.told_high_watermark = read.high_watermark if is_taken else -1
+    wanted.told_log_start_offset = read.log_start_offset if is_taken else -1
     if read.size_bytes and wanted.key in session.partitions:
         session.move_to_end(wanted.key)
     return news

@@ -150,6 +150,7 @@ class ConsumerCore:
         found = self.subscription.get(partition)
         if found is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{partition} is not assigned")
+        found.read_epochs.go_back(OffsetAndEpoch(offset, leader_epoch))
         if leader_epoch is None:
             found.seek_validated(FetchPosition(offset, None, self.metadata.leader_of(partition)))
         else:
@@ -348,7 +349,8 @@ class ConsumerCore:
             self.rebootstrap()
             return
         if response.error_code or not response.brokers:
-            self.context.want_metadata(now_ms)
+            self.metadata.is_update_wanted = True
+            self.context.metadata_retry_ms = now_ms + self.options.retry_backoff_ms
             return
         self._unanswered_since_ms = None
         self._metadata_at_ms = now_ms

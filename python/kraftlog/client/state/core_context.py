@@ -90,7 +90,9 @@ class CoreContext:
         return None if version is None else version >= VALIDATION_VERSION_MIN
 
     def want_metadata(self, now_ms: int) -> None:
-        """Ask for newer metadata after the back-off."""
+        """Ask for newer metadata after the back-off; what fails meanwhile does not put it off."""
+        if self.metadata.is_update_wanted:
+            return
         self.metadata.is_update_wanted = True
         self.metadata_retry_ms = max(self.metadata_retry_ms, now_ms + self.options.retry_backoff_ms)
 

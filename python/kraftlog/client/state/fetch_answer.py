@@ -102,8 +102,9 @@ class FetchAnswers:
     def advance(self, fetched: Fetched, offset: int, epoch: int | None) -> None:
         """Move the position over records that the application got."""
         state = self._state_for(fetched)
-        fetched.offset = offset
+        begin, fetched.offset = fetched.offset, offset
         if state is not None and state.position is not None:
+            state.read_epochs.read(begin, epoch)
             state.position = FetchPosition(offset, epoch, state.position.leader)
 
     def release(self, fetched: Fetched) -> None:

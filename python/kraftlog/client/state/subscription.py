@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kraftlog.client.state.position import FetchPosition, LeaderAndEpoch, OffsetAndEpoch, ResetStrategy
+from kraftlog.client.state.read_epochs import ReadEpochs
 from kraftlog.types import TopicPartition
 
 __all__ = ["FetchState", "PartitionState", "Subscription", "Truncation"]
@@ -54,6 +55,7 @@ class PartitionState:
     Attributes:
         next_retry_ms: Neither reset nor validation is asked for before.
         preferred_replica: Node to fetch from instead of the leader (KIP-392), until ``preferred_until_ms``.
+        read_epochs: Of the records that were read up to the position.
     """
 
     state: FetchState = FetchState.INITIALIZING
@@ -66,6 +68,7 @@ class PartitionState:
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start_offset: int | None = None
+    read_epochs: ReadEpochs = field(default_factory=ReadEpochs)
 
     def lag(self, *, is_read_committed: bool) -> int | None:
         """Records between the position and the end that the last fetch found; None before it.
@@ -107,6 +110,7 @@ class PartitionState:
 
     def request_reset(self, strategy: ResetStrategy) -> None:
         """Forget the position; ListOffsets gives a new one."""
+        self.read_epochs.clear()
         self.state = FetchState.AWAIT_RESET
         self.position = None
         self.reset = strategy
@@ -228,13 +232,22 @@ class Subscription:
                 return Truncation(partition, asked, None)
             found.request_reset(self.default_reset)
             return None
-        if end_offset >= asked.offset:
+        diverging = OffsetAndEpoch(end_offset, end_epoch)
+        # The leader lacks the epoch of the position, whose records are other ones there, even if its log is longer.
+        # Kafka compares the offsets alone, and mixes two histories then.
+        lacking = None
+        if asked.offset_epoch is not None and end_epoch < asked.offset_epoch:
+            lacking = found.read_epochs.end_of(end_epoch)
+        if lacking is not None and lacking.offset < end_offset:
+            before = end_epoch if lacking.leader_epoch is None else lacking.leader_epoch
+            diverging = OffsetAndEpoch(lacking.offset, before)
+        if diverging.offset >= asked.offset:
             found.seek_validated(asked)
             return None
-        diverging = OffsetAndEpoch(end_offset, end_epoch)
         if self.default_reset is None:
             return Truncation(partition, asked, diverging)
-        found.seek_validated(replace(asked, offset=end_offset, offset_epoch=end_epoch))
+        found.read_epochs.go_back(diverging)
+        found.seek_validated(replace(asked, offset=diverging.offset, offset_epoch=diverging.leader_epoch))
         return diverging
 
     # Reset

@@ -208,7 +208,7 @@ class RaftDriver:
         if not self._is_open:
             return
         self.told_count += 1
-        if self._is_waiting:
+        if self.is_waiting:
             self._inputs.append(event)
             return
         start_ns = host.monotonic_ns()
@@ -333,7 +333,8 @@ class RaftDriver:
         self._arm_timer()
 
     @property
-    def _is_waiting(self) -> bool:
+    def is_waiting(self) -> bool:
+        """Whether events wait: an election state is being written, or no descriptor is left."""
         return self._election_write is not None or self._retry is not None
 
     def _try_again(self, effect: Effect, error: OSError) -> None:
@@ -349,7 +350,7 @@ class RaftDriver:
     def _go_on(self) -> None:
         """Do what waited: the rest of the effects, then the inputs."""
         self.tell(lambda: None)
-        while self._inputs and not self._is_waiting:
+        while self._inputs and not self.is_waiting:
             try:
                 self.tell(self._inputs.popleft())
             except Exception as refused:  # noqa: BLE001 - the caller is gone; the others' events still count

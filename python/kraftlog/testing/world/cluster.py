@@ -540,7 +540,8 @@ class Cluster(OperatedCluster):
 
         Raises:
             InvariantViolationError: It has not recovered within this virtual time (INV-34, INV-36, RINV-34, RINV-35,
-                RINV-36), replicas differ (RINV-18), or a compacted one lacks the newest record of a key (RINV-01).
+                RINV-36), replicas differ (RINV-18, RINV-30 after an unclean election), or a compacted one lacks the
+                newest record of a key (RINV-01).
         """
         self.heal()
         end_ns = self.world.now_ns + int(within_ms * 1e6)
@@ -554,4 +555,5 @@ class Cluster(OperatedCluster):
             missing = self.what_is_missing()
         if self.checks:
             self.checkers.partitions.check_kept()
+            self.checkers.partitions.check_one_history()
         self.tell("cluster", "has recovered")

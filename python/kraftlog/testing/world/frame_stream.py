@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.network import SimulatedSocket
@@ -48,17 +48,23 @@ class Exchange:
     Attributes:
         incoming, outgoing: Both directions.
         asked: Requests that have arrived and are not answered, whole frames by correlation id.
+        before: What a checker noted when such a request arrived, by correlation id.
     """
 
-    __slots__ = ("asked", "incoming", "outgoing")
+    __slots__ = ("asked", "before", "incoming", "outgoing")
 
     def __init__(self) -> None:
         self.incoming, self.outgoing = FrameStream(), FrameStream()
         self.asked: dict[int, bytes] = {}
+        self.before: dict[int, Any] = {}
 
     def asked_by(self, answer: bytes) -> bytes | None:
         """The request of an answer's frame, which is answered now; None if nobody noted it."""
         return self.asked.pop(_SIZE.unpack_from(answer)[0], None)
+
+    def noted_for(self, answer: bytes) -> Any:
+        """What was noted when the request of an answer's frame arrived; None without a note."""
+        return self.before.pop(_SIZE.unpack_from(answer)[0], None)
 
 
 class Exchanges:
@@ -81,10 +87,13 @@ class Exchanges:
             found = self._by_socket[sock] = Exchange()
         return found
 
-    def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
-        """Bytes have reached a server's end: note the requests in them."""
+    def arrived(self, sock: SimulatedSocket, data: bytes) -> list[bytes]:
+        """Bytes have reached a server's end: note the requests that end in them; returns these."""
         exchange = self.of(sock)
+        noted = []
         for frame in exchange.incoming.feed(data):
             api_key, _, correlation_id = REQUEST_HEADER.unpack_from(frame)
             if api_key in self._apis:
                 exchange.asked[correlation_id] = frame
+                noted.append(frame)
+        return noted

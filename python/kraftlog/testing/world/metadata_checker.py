@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +41,7 @@ class MetadataChecker:
 
     Attributes:
         looked: How often each rule had something to look at.
+        changes: Compares each state of a partition with the one before.
     """
 
     def __init__(self, nodes: Mapping[int, NodeMachine], story: Story) -> None:
@@ -51,6 +53,7 @@ class MetadataChecker:
         self._latest: dict[tuple[int, Any, int], Any] = {}
         self._newest: dict[tuple[Any, int], Any] = {}
         self.looked: Counter[str] = Counter()
+        self.changes = PartitionChangeChecker(nodes, self.looked)
 
     def after_turn(self, machine: NodeMachine) -> None:
         """Check what changed on a node.
@@ -93,6 +96,7 @@ class MetadataChecker:
             reason = f"{machine.name}: offset {image.offset} has epoch {image.epoch}, elsewhere"
             self._fail("INV-08", f"{reason} {self._epoch_at[image.offset]}")
         self._check_registrations(machine, life, image)
+        self.changes.note_settings(image)
         for topic in image.topics:
             for index, partition in topic.partitions.items():
                 self._check_partition(machine, topic, index, partition)
@@ -119,6 +123,7 @@ class MetadataChecker:
             eligible = f", eligible {partition.elr}" if partition.elr else ""
             state = f"leader {partition.leader} in epoch {version[0]}, in sync {partition.isr}{eligible}"
             self._story.tell(machine.name, f"learns that {topic.name}-{index} has {state}")
+            self._check_change(name, topic.topic_id, index, partition)
         elif known != partition:
             self._fail("RINV-22", f"{name}: partition epoch {version[1]} is {partition}, elsewhere {known}")
         self.looked["RINV-26"] += 1
@@ -134,6 +139,13 @@ class MetadataChecker:
         for is_so, problem in problems:
             if is_so:
                 self._fail("RINV-26", f"{name}: {problem}: {partition}")
+
+    def _check_change(self, name: str, topic_id: Any, index: int, partition: Any) -> None:
+        """A state is new: compare it with the one before, if that is known."""
+        before = self._states.get((topic_id, index, partition.partition_epoch - 1))
+        found = self.changes.broken(topic_id, index, before, partition)
+        if found is not None:
+            self._fail(found[0], f"{name}: {found[1]}")
 
     def _check_registrations(self, machine: NodeMachine, life: _Life, image: Any) -> None:
         """A broker that has registered again after an unclean end left the in-sync and the eligible sets with that.

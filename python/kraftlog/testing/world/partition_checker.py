@@ -88,6 +88,7 @@ class PartitionChecker:
         story: Gets the changes of leaders.
 
     Attributes:
+        metadata: As given.
         looked: How often each rule had something to look at.
         logs: Compares the bytes of replicas.
         leader_changes: Epochs in which a partition had a leader.
@@ -95,10 +96,12 @@ class PartitionChecker:
 
     def __init__(self, nodes: dict[int, NodeMachine], metadata: MetadataChecker, story: Story) -> None:
         self._nodes = nodes
-        self._metadata = metadata
+        self.metadata = metadata
         self._story = story
         self._lives: dict[int, _NodeLife] = {}
         self._leaders: dict[tuple[_Key, int], int] = {}
+        # The newest leader epoch that had a leader, and the end of that leader's log when it began to lead.
+        self._epoch_starts: dict[_Key, tuple[int, int]] = {}
         # The highest that any replica showed, and when.
         self._high_watermarks: dict[_Key, int] = {}
         self._leader_high_watermarks: dict[_Key, int] = {}
@@ -167,6 +170,23 @@ class PartitionChecker:
                 for partition, *_ in life.look():
                     self.logs.check_kept(partition, f"{partition.topic}-{partition.index} on {machine.name}")
 
+    def check_one_history(self) -> None:
+        """After unclean elections, once the cluster has recovered: all replicas have one log, whatever was lost.
+
+        Raises:
+            InvariantViolationError: Two replicas of a partition differ (RINV-30).
+        """
+        found: dict[_Key, list[tuple[str, Any]]] = {}
+        for node_id, life in self._lives.items():
+            machine = self._nodes[node_id]
+            if machine.is_running and life.start_count == machine.start_count and not machine.has_bad_disk:
+                for partition, *_ in life.look():
+                    if self.metadata.changes.may_have_lost(partition.topic_id, partition.index):
+                        name = f"{partition.topic}-{partition.index} on {machine.name}"
+                        found.setdefault((partition.topic_id, partition.index), []).append((name, partition))
+        for replicas in found.values():
+            self.logs.check_alike(replicas)
+
     def _check(
         self,
         machine: NodeMachine,
@@ -198,15 +218,20 @@ class PartitionChecker:
         elif before is not None and has_led and high_watermark > before[0]:
             # A leader that resigned in this event may have raised it within the event.
             self._check_raised(partition, key, name, high_watermark, before[1])
+        if before is not None and has_led:
+            self._check_zombie(key, name, before, state)
+        has_lost = self.metadata.changes.may_have_lost(*key)
         if is_leader or has_led:
             self._leader_high_watermarks[key] = max(high_watermark, self._leader_high_watermarks.get(key, 0))
-        else:
+        elif not has_lost:
             self.looked["RINV-13"] += 1
             if high_watermark > self._leader_high_watermarks.get(key, 0):
                 self._fail("RINV-13", f"{name}: high watermark {high_watermark}, which no leader has shown")
         if high_watermark > self._high_watermarks.get(key, 0):
             self._high_watermarks[key] = high_watermark
             self._raised_ms[key] = machine.world.now_ms
+        if has_lost:
+            return  # replicas need not agree before they have recovered
         try:
             self.logs.check(machine, partition, replica.log, name, before, state)
         except InvariantViolationError as error:
@@ -221,17 +246,35 @@ class PartitionChecker:
         leader = self._leaders.get((key, leader_epoch))
         if leader is None:
             self._leaders[key, leader_epoch] = machine.node_id
+            self._epoch_starts[key] = max((leader_epoch, log_end), self._epoch_starts.get(key, (-1, 0)))
             self.leader_changes += 1
             partition = name.split(maxsplit=1)[0]
             self._story.tell(machine.name, f"leads {partition} in epoch {leader_epoch}, log end {log_end}")
         elif leader != machine.node_id:
             self._fail("RINV-21", f"{name}: leads in epoch {leader_epoch}, in which node {leader} led")
+        if self.metadata.changes.may_have_lost(*key):
+            return
         highest = self._high_watermarks.get(key, 0)
         self.looked["RINV-23"] += 1
         if log_end < highest:
             self._check_cleanliness(key, name, leader_epoch, min_insync_replicas)
             self._check_last_disk(machine, key, name)
             self._fail("RINV-23", f"{name}: leads with log end {log_end}, {highest} was committed")
+
+    def _check_zombie(self, key: _Key, name: str, before: ReplicaState, state: ReplicaState) -> None:
+        """A leader that does not know that another one leads commits nothing which that one did not begin with.
+
+        What it commits, every in-sync replica had acknowledged before; the next leader is one of these.
+        """
+        newest_epoch, start = self._epoch_starts.get(key, (-1, 0))
+        if before[1] >= newest_epoch or self.metadata.changes.was_unclean(*key):
+            return
+        self.looked["RINV-25"] += 1
+        if state[0] > before[0] and state[0] > start:
+            reason = (
+                f"the high watermark rose to {state[0]} in epoch {before[1]}, epoch {newest_epoch} began at {start}"
+            )
+            self._fail("RINV-25", f"{name}: {reason}")
 
     def _check_cleanliness(self, key: _Key, name: str, leader_epoch: int, min_insync_replicas: int) -> None:
         """End the run when the last known leader was elected after every eligible one may have lost committed records.
@@ -241,10 +284,10 @@ class PartitionChecker:
         replicas that were in sync when enough of them were never ended, it is eligible still, and what the new leader
         lacks breaks a rule.
         """
-        image = self._metadata.newest_state(*key)
+        image = self.metadata.newest_state(*key)
         if image is None or image.leader_epoch != leader_epoch or image.leader_recovery_state != _RECOVERING:
             return
-        known = [self._nodes.get(replica) for replica in self._metadata.last_in_sync(*key, min_insync_replicas)]
+        known = [self._nodes.get(replica) for replica in self.metadata.last_in_sync(*key, min_insync_replicas)]
         if all(machine is not None and machine.start_count > 1 for machine in known):
             self._fail(NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {image}")
 
@@ -256,7 +299,7 @@ class PartitionChecker:
 
         Source: ``ReplicationControlManager.handleBrokerShutdown`` of Kafka 4.3.1; KIP-966.
         """
-        image = self._metadata.newest_state(*key)
+        image = self.metadata.newest_state(*key)
         if image is None or machine.node is None or machine.node_id not in image.isr:
             return
         if self.has_lost_last_disk(*key, image, machine.node.metadata.image.features):
@@ -289,7 +332,7 @@ class PartitionChecker:
         The in-sync replicas are those of the newest metadata that any node has: from these the controller may elect
         (RINV-24). The leader's own image may be older than the answer that told it to drop a member.
         """
-        image = self._metadata.newest_state(partition.topic_id, partition.index)
+        image = self.metadata.newest_state(partition.topic_id, partition.index)
         if image is None or image.leader_epoch != leader_epoch:
             return
         self.looked["RINV-24"] += 1

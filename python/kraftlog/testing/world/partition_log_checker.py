@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from kraftlog.errors import PoisonedLogError
@@ -12,6 +13,8 @@ from kraftlog.testing.world.compacted_records import CompactedRecords
 from kraftlog.testing.world.followed_log import FollowedLog, LogRules, ScannedBatch, Written, batches_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kraftlog.testing.world.node_machine import NodeMachine
 
 __all__ = ["PartitionLogChecker", "ReplicaLog", "ReplicaState"]
@@ -167,16 +170,41 @@ class PartitionLogChecker:
         if not _is_compacted(partition):
             return
         self._looked["RINV-01"] += 1
-        log_start_offset, end_offset = partition.log.log_start_offset, partition.high_watermark
-        offset, parts = log_start_offset, []
-        while offset < end_offset:
-            data = partition.log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()
-            if not data:
-                break
-            parts.append(data)
-            offset = [*batches_in(data)][-1].end_offset
         key = (partition.topic_id, partition.index)
-        self._records.check_kept(key, name, log_start_offset, b"".join(parts))
+        self._records.check_kept(key, name, partition.log.log_start_offset, _committed_bytes(partition))
+
+    def check_alike(self, replicas: Sequence[tuple[str, Any]]) -> None:
+        """Compare the whole logs of the replicas of a partition that is not compacted, from where all of them begin.
+
+        Args:
+            replicas: Name and partition of each.
+
+        Raises:
+            InvariantViolationError: Two of them differ (RINV-30).
+        """
+        start = max(partition.log.log_start_offset for _, partition in replicas)
+        known: list[ScannedBatch] | None = None
+        for name, partition in replicas:
+            if _is_compacted(partition):
+                return
+            self._looked["RINV-30"] += 1
+            batches = [batch for batch in batches_in(_committed_bytes(partition)) if batch.end_offset > start]
+            if known is not None and batches != known:
+                differing = [pair for pair in zip_longest(known, batches) if pair[0] != pair[1]]
+                _fail("RINV-30", f"{name} and {replicas[0][0]} differ: {differing[0]}")
+            known = batches
+
+
+def _committed_bytes(partition: Any) -> bytes:
+    """The batches of a log up to its high watermark."""
+    offset, end_offset, parts = partition.log.log_start_offset, partition.high_watermark, []
+    while offset < end_offset:
+        data = partition.log.read(offset, max_bytes=_READ_BYTES, end_offset=end_offset).read()
+        if not data:
+            break
+        parts.append(data)
+        offset = [*batches_in(data)][-1].end_offset
+    return b"".join(parts)
 
 
 def _is_compacted(partition: Any) -> bool:

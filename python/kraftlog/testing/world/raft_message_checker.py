@@ -1,10 +1,13 @@
-"""Messages between replicas of a quorum show only what is on the sender's disk (INV-02, INV-03, INV-13)."""
+"""Messages between replicas of a quorum show only what is on the sender's disk (INV-02, 03, 13), and pre-votes (25)."""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kraftlog.raft.roles.candidate import Candidate
+from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import same_voter
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.frame_stream import REQUEST_HEADER, Exchanges
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from kraftlog.testing.world.network import SimulatedSocket
     from kraftlog.testing.world.quorum_checker import QuorumChecker, QuorumLife
     from kraftlog.testing.world.story import Story
+    from kraftlog.types import ElectionState
 
 __all__ = ["RaftMessageChecker"]
 
@@ -28,6 +32,31 @@ _APIS: Final = frozenset(
     message.API_KEY
     for message in (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Electing:
+    """What a pre-vote may not change, as it is when one arrives and when it is answered.
+
+    Args:
+        life: The process.
+        state: What is on its disk.
+        arrival_count: How many messages of other replicas have reached it.
+        is_moving: Whether the next epoch may come without a message, or by one that came before.
+    """
+
+    life: QuorumLife
+    state: ElectionState
+    arrival_count: int
+    is_moving: bool
+
+    @classmethod
+    def of(cls, life: QuorumLife, arrival_count: int) -> _Electing:
+        """Of a process, now."""
+        core = life.core
+        may_begin = isinstance(core.role, (Candidate, Resigned)) or len(core.voters) == 1
+        is_moving = may_begin or life.driver.is_waiting
+        return cls(life, life.driver.stored_state, arrival_count, is_moving)
 
 
 class RaftMessageChecker:
@@ -47,13 +76,26 @@ class RaftMessageChecker:
         self._quorum = quorum
         self._story = story
         self._exchanges = Exchanges(_APIS)
+        self._arrival_count: Counter[int] = Counter()
         self._granted: dict[tuple[int, int, int], ReplicaKey] = {}
         self.looked: Counter[str] = Counter()
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket."""
-        if sock.getsockname()[1] == self._port:
-            self._exchanges.arrived(sock, data)
+        machine = sock.machine
+        if not isinstance(machine, NodeMachine):
+            return
+        if sock.getsockname()[1] != self._port:
+            self._arrival_count[machine.node_id] += 1
+            return
+        frames = self._exchanges.arrived(sock, data)
+        self._arrival_count[machine.node_id] += len(frames)
+        for frame in frames:
+            api_key, _, correlation_id = REQUEST_HEADER.unpack_from(frame)
+            life = self._quorum.life(machine) if api_key == VoteRequest.API_KEY else None
+            if life is not None:
+                before = _Electing.of(life, self._arrival_count[machine.node_id])
+                self._exchanges.of(sock).before[correlation_id] = before
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
         """A machine has handed bytes to a socket.
@@ -71,7 +113,8 @@ class RaftMessageChecker:
             if life is None:
                 continue
             if is_server:
-                self._check_response(machine, life, frame, exchange.asked_by(frame))
+                before = exchange.noted_for(frame) if exchange.before else None
+                self._check_response(machine, life, frame, exchange.asked_by(frame), before)
             else:
                 self._check_request(machine, life, frame)
 
@@ -113,7 +156,9 @@ class RaftMessageChecker:
                     epoch = partition.leader_epoch
             self._check_epoch(machine, life, epoch)
 
-    def _check_response(self, machine: Any, life: QuorumLife, frame: bytes, request: bytes | None) -> None:
+    def _check_response(
+        self, machine: Any, life: QuorumLife, frame: bytes, request: bytes | None, before: _Electing | None
+    ) -> None:
         if request is None:
             return
         api_key, version, _ = REQUEST_HEADER.unpack_from(request)
@@ -129,6 +174,8 @@ class RaftMessageChecker:
                     epoch = partition.leader_epoch
                     if partition.vote_granted:
                         self._check_vote(machine, life, request)
+                    if before is not None:
+                        self._check_pre_vote(machine, life, request, before)
                 case BeginQuorumEpochResponse() | EndQuorumEpochResponse():
                     epoch = partition.leader_epoch
                 case _:
@@ -153,6 +200,22 @@ class RaftMessageChecker:
             place = (machine.node_id, machine.disk_number, epoch)
             if not _is_same(self._granted.setdefault(place, candidate), candidate):
                 self._fail("INV-02", machine, f"voted for {self._granted[place]} and {candidate} in epoch {epoch}")
+
+    def _check_pre_vote(self, machine: Any, life: QuorumLife, request: bytes, before: _Electing) -> None:
+        """A pre-vote of the voter's own epoch, or of an older one, leaves no trace on its disk.
+
+        A candidate, and a leader that has resigned, get to the next epoch by their own timers; who is told of another
+        epoch meanwhile gets there by that.
+        """
+        message: Any = decode_request(request)[1]
+        now = _Electing.of(life, self._arrival_count[machine.node_id])
+        if now.life is not before.life or before.is_moving or now.arrival_count > before.arrival_count:
+            return
+        for partition in _partitions(message.topics):
+            if partition.pre_vote and partition.replica_epoch <= before.state.epoch:
+                self.looked["INV-25"] += 1
+                if (now.state.epoch, now.state.voted_key) != (before.state.epoch, before.state.voted_key):
+                    self._fail("INV-25", machine, f"a pre-vote changed {before.state} into {now.state}")
 
     def _check_epoch(self, machine: Any, life: QuorumLife, epoch: int) -> None:
         self.looked["INV-03"] += 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from kraftlog.controller.election_control import UNCLEAN
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.followed_log import batches_in
 from kraftlog.testing.world.frame_stream import REQUEST_HEADER, Exchanges
 from kraftlog.testing.world.node_machine import NodeMachine
 from kraftlog.types import Uuid
 from kraftlog.wire.frame import decode_request, decode_response
+from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.produce import ProduceRequest
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["VisibilityChecker"]
 
-_APIS: Final = frozenset(request.API_KEY for request in (FetchRequest, ListOffsetsRequest, ProduceRequest))
+_APIS: Final = frozenset(
+    request.API_KEY for request in (ElectLeadersRequest, FetchRequest, ListOffsetsRequest, ProduceRequest)
+)
 _READ_COMMITTED: Final = 1
 _LATEST: Final = -1
 _ALL: Final = -1
@@ -51,8 +55,16 @@ class VisibilityChecker:
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket."""
-        if sock.getsockname()[1] == self._port:
-            self._exchanges.arrived(sock, data)
+        if sock.getsockname()[1] != self._port:
+            return
+        for frame in self._exchanges.arrived(sock, data):
+            api_key, _, correlation_id = REQUEST_HEADER.unpack_from(frame)
+            if api_key == ProduceRequest.API_KEY:
+                self._exchanges.of(sock).before[correlation_id] = _too_few_in_sync(sock.machine)
+            elif api_key == ElectLeadersRequest.API_KEY:
+                request: Any = decode_request(frame)[1]
+                if request.election_type == UNCLEAN:
+                    self._partitions.metadata.changes.note_unclean_request()
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
         """A broker has handed bytes to a socket.
@@ -65,14 +77,16 @@ class VisibilityChecker:
             return
         exchange = self._exchanges.of(sock)
         for frame in exchange.outgoing.feed(data):
-            asked = exchange.asked_by(frame)
+            asked, too_few = exchange.asked_by(frame), exchange.noted_for(frame)
             if asked is None:
                 continue
             api_key, version, _ = REQUEST_HEADER.unpack_from(asked)
             request: Any = decode_request(asked)[1]
             if isinstance(request, ProduceRequest):
                 if request.acks == _ALL:
-                    self._check_produced(machine, request, decode_response(api_key, version, frame)[1])
+                    self._check_produced(machine, request, decode_response(api_key, version, frame)[1], too_few)
+            elif isinstance(request, ElectLeadersRequest):
+                continue
             elif request.replica_id < 0 and getattr(request, "replica_state", request).replica_id < 0:
                 answer: Any = decode_response(api_key, version, frame)[1]
                 if isinstance(request, FetchRequest):
@@ -105,6 +119,8 @@ class VisibilityChecker:
                     if batch.end_offset > limit:
                         reason = f"{name}: a consumer gets records up to {batch.end_offset}, it may read up to {limit}"
                         self._fail("RINV-10", reason)
+                if self._partitions.metadata.changes.may_have_lost(found.topic_id, found.index):
+                    continue
                 self.looked["RINV-11"] += 1
                 self._partitions.logs.check_served(found, name, records)
 
@@ -121,6 +137,8 @@ class VisibilityChecker:
                 found = _partition_of(machine, topic.name, Uuid.ZERO, answered.partition_index)
                 if answered.error_code or found is None or (topic.name, answered.partition_index) not in wanted:
                     continue
+                if self._partitions.metadata.changes.may_have_lost(found.topic_id, found.index):
+                    continue
                 self.looked["RINV-12"] += 1
                 place = (found.topic_id, found.index, request.isolation_level)
                 before = self._latest.get(place, (-1, -1))
@@ -131,8 +149,18 @@ class VisibilityChecker:
                     self._fail("RINV-12", f"{name}: the latest offset was {before[1]}, and is {answered.offset}")
                 self._latest[place] = (found.leader_epoch, answered.offset)
 
-    def _check_produced(self, machine: NodeMachine, request: ProduceRequest, answer: Any) -> None:
-        """What is acknowledged with acks=-1 is committed."""
+    def _check_produced(
+        self, machine: NodeMachine, request: ProduceRequest, answer: Any, too_few: dict[Any, int]
+    ) -> None:
+        """What is acknowledged with acks=-1 is committed, and enough replicas were in sync at some time meanwhile.
+
+        Args:
+            machine: Of the broker.
+            request: Of the producer.
+            answer: Of the broker.
+            too_few: Partitions that had too few replicas in sync when the request arrived, with their epochs.
+        """
+        still = _too_few_in_sync(machine) if too_few else {}
         ends = {
             (topic.name, topic.topic_id, produced.index): [*batches_in(bytes(produced.records or b""))]
             for topic in request.topic_data
@@ -144,6 +172,11 @@ class VisibilityChecker:
                 found = _partition_of(machine, topic.name, topic.topic_id, answered.index)
                 if answered.error_code or not batches or found is None:
                     continue
+                self.looked["RINV-31"] += 1
+                key = (found.topic_id, found.index)
+                if key in still and still[key] == too_few.get(key):
+                    name = f"{found.topic}-{found.index} on {machine.name}"
+                    self._fail("RINV-31", f"{name}: acknowledges, though all the time too few replicas were in sync")
                 self.looked["RINV-02"] += 1
                 end_offset = answered.base_offset + batches[-1].end_offset - batches[0].base_offset
                 highest = max(self._partitions.highest(found.topic_id, found.index), found.high_watermark)
@@ -153,6 +186,18 @@ class VisibilityChecker:
 
     def _fail(self, identifier: str, reason: str) -> None:
         raise InvariantViolationError(identifier, reason, self._story.last(40))
+
+
+def _too_few_in_sync(machine: Any) -> dict[Any, int]:
+    """The partitions that a broker leads with too few replicas in sync, and their partition epochs."""
+    node = machine.node
+    if node is None or not hasattr(node, "partitions"):
+        return {}
+    return {
+        (partition.topic_id, partition.index): partition.replica.partition_epoch
+        for partition in node.partitions
+        if partition.replica.is_under_min_isr
+    }
 
 
 def _partition_of(machine: NodeMachine, topic: str, topic_id: Uuid, index: int) -> Any:

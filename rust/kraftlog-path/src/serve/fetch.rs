@@ -538,7 +538,8 @@ fn count_replicated(shared: &ServiceShared, set: &FetchSet, reads: &[PartitionRe
     }
 }
 
-/// Note what the client of a session is told of a partition; true if that is news.
+/// Note what the client of a session is told of a partition; true if that is news. A follower that diverges truncates
+/// its log and takes nothing else from the answer: it is told again.
 fn remember(set: &mut FetchSet, read: &PartitionRead) -> bool {
     let Some(entry) = set.entry_mut(read.place) else { return false };
     let has_records = read.size_bytes > 0;
@@ -547,8 +548,9 @@ fn remember(set: &mut FetchSet, read: &PartitionRead) -> bool {
         || read.diverging_epoch.is_some()
         || read.high_watermark != entry.told_high_watermark
         || read.log_start_offset != entry.told_log_start_offset;
-    entry.told_high_watermark = read.high_watermark;
-    entry.told_log_start_offset = read.log_start_offset;
+    let is_taken = read.error_code == error_code::NONE && read.diverging_epoch.is_none();
+    (entry.told_high_watermark, entry.told_log_start_offset) =
+        if is_taken { (read.high_watermark, read.log_start_offset) } else { (-1, -1) };
     if has_records {
         set.move_to_end(read.place);
     }

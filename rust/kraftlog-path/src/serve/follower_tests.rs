@@ -75,6 +75,22 @@ fn an_append_wakes_the_follower_and_its_next_fetch_commits() {
 }
 
 #[test]
+fn a_follower_that_diverged_is_told_again_what_it_did_not_take_from_that_answer() {
+    let mut bench = replicated(1, true);
+    append(&bench, 0);
+    let session = open(&mut bench, &[(0, 0)]);
+    fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, 1), &[(0, 1)]) }.frame()));
+    assert_eq!(bench.fixtures[0].partition.high_watermark(), 1);
+    let ahead = FetchPartition { last_fetched_epoch: 1, ..wanted(0, 7) };
+    let diverging = Ask { partitions: vec![ahead], ..ask((session, 2), &[]) };
+    assert_eq!(fetched(bench.handle(&diverging.frame())).partitions.len(), 1);
+    let told = fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, 3), &[(0, 1)]) }.frame()));
+    assert_eq!(told.partitions, [(0, 0, 1, 0)], "the high watermark, which the last answer had, too");
+    let told = fetched(bench.handle(&Ask { max_wait_ms: 0, ..ask((session, 4), &[]) }.frame()));
+    assert_eq!(told.partitions, []);
+}
+
+#[test]
 fn a_partition_that_no_request_names_stays_in_sync_while_the_session_fetches() {
     let mut bench = replicated(2, true);
     let session = open(&mut bench, &[(0, 0), (1, 0)]);

@@ -1,0 +1,147 @@
+"""A topic with unclean elections: records may be lost, and who has read one is told (KIP-320)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+
+from kraftlog.client.async_consumer import AsyncConsumer
+from kraftlog.client.async_producer import AsyncProducer
+from kraftlog.errors import ErrorCode, KraftlogError, LogTruncationError
+from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.types import TopicPartition
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest
+
+from .broker_links import BrokerLinks
+from .workloads import read_all
+
+NAME = "losses"
+PRODUCERS = ({"acks": "1", "enable.idempotence": "false"}, {"acks": "all"})
+# A reader that waits for the end of a log hears of an election by then.
+METADATA_MS = "5000"
+
+
+class View:
+    """What a reader believes to be in a partition: what it read, less what it was told is gone."""
+
+    def __init__(self, name):
+        self.name = name
+        self.values = []
+        self.told_count = 0
+
+    def read(self, offset, value):
+        """A record came; nothing may be missing before it."""
+        if offset != len(self.values):
+            reason = (
+                f"{self.name}: a reader gets offset {offset} after {len(self.values)} records, and was told nothing"
+            )
+            raise InvariantViolationError("RINV-30", reason)
+        self.values.append(value)
+
+    def truncated(self, offset):
+        """The log differs from what was read, from this offset on."""
+        self.told_count += 1
+        del self.values[offset:]
+
+    def check(self, values):
+        """What the partition has in the end."""
+        if self.values != values:
+            pairs = enumerate(zip(self.values, values, strict=False))
+            where = next(
+                (number for number, (ours, found) in pairs if ours != found), min(map(len, (self.values, values)))
+            )
+            reason = f"{self.name}: a reader believes that {len(self.values)} records are there, {len(values)} are;"
+            raise InvariantViolationError("RINV-30", f"{reason} they differ from offset {where} on")
+
+
+async def losses(cluster):
+    """Producers that may lose records, and two readers: in the end each of them has read what is there."""
+    rng = random.Random(f"{cluster.seed}/losses")
+    partitions = rng.choice((1, 2))
+    await _create(cluster, partitions)
+    servers = {"bootstrap.servers": cluster.bootstrap_servers}
+    pause_s = rng.choice((0.02, 0.1, 0.5))
+    names = [TopicPartition(NAME, index) for index in range(partitions)]
+    ends = asyncio.get_running_loop().create_future()
+    readers = [asyncio.ensure_future(_read(servers, names, cluster, ends)) for _ in range(2)]
+    writers = [
+        asyncio.ensure_future(_write(cluster, {**servers, **settings}, number, names, pause_s))
+        for number, settings in enumerate(PRODUCERS)
+    ]
+    try:
+        await asyncio.gather(*writers)
+        while cluster.what_is_missing() is not None:  # noqa: ASYNC110  no event says so
+            await asyncio.sleep(0.5)
+        await _write_last(servers, names)
+        found = {
+            name: [record.value for record in read] for name, read in (await read_all(servers, topic=NAME)).items()
+        }
+        ends.set_result({name: len(values) for name, values in found.items()})
+        told = 0
+        for views in await asyncio.gather(*readers):
+            for name, view in views.items():
+                view.check(found[name])
+                told += view.told_count
+    finally:
+        for task in (*readers, *writers):
+            task.cancel()
+    count = sum(map(len, found.values()))
+    cluster.tell("client", f"two readers have the {count} records that are there, and were told {told} times of losses")
+
+
+async def _create(cluster, partitions):
+    configs = {"min.insync.replicas": "1", "retention.ms": "-1", "unclean.leader.election.enable": "true"}
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=NAME,
+        num_partitions=partitions,
+        replication_factor=-1,
+        configs=[CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
+    )
+    done = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    await BrokerLinks(cluster, "operator").ask_until(
+        CreateTopicsRequest(topics=[topic]), lambda answer: answer.topics[0].error_code in done
+    )
+
+
+async def _write(cluster, settings, writer, names, pause_s):
+    """Write until no fault happens any more; a producer that cannot go on is replaced."""
+    settings = {"delivery.timeout.ms": "8000", "request.timeout.ms": "2000", "linger.ms": "0", **settings}
+    number = 0
+    while not cluster.is_quiet:
+        with suppress(KraftlogError):
+            async with AsyncProducer(settings) as producer:
+                while not cluster.is_quiet:
+                    number += 1
+                    value = f"{writer} {number}".encode()
+                    await (await producer.send(NAME, value, partition=names[number % len(names)].partition))
+                    await asyncio.sleep(pause_s)
+
+
+async def _write_last(servers, names):
+    """A record at the end of each partition."""
+    async with AsyncProducer({**servers, "linger.ms": "0"}) as producer:
+        for name in names:
+            await (await producer.send(NAME, b"last", partition=name.partition))
+
+
+async def _read(servers, names, cluster, ends):
+    """Read up to the ends, once they are known; returns what this reader believes to be there."""
+    views = {name: View(f"{name.topic}-{name.partition}") for name in names}
+    settings = {"auto.offset.reset": "none", "metadata.max.age.ms": METADATA_MS}
+    async with AsyncConsumer({**servers, **settings}) as consumer:
+        consumer.assign(names)
+        for name in names:
+            consumer.seek(name, 0)
+        while not (ends.done() and all(len(view.values) >= ends.result()[name] for name, view in views.items())):
+            try:
+                for record in await consumer.poll_records(0.5):
+                    views[TopicPartition(NAME, record.partition)].read(record.offset, record.value)
+            except LogTruncationError as error:
+                diverging = error.diverging_offset
+                offset = 0 if diverging is None else diverging.end_offset
+                views[error.partition].truncated(offset)
+                consumer.seek(error.partition, offset, leader_epoch=None if diverging is None else diverging.epoch)
+            except KraftlogError as error:
+                cluster.tell("reader", f"hears {error!r}")
+    return views

@@ -1,0 +1,138 @@
+"""What the checkers say of elections, of moves that end, and of replicas after an unclean election."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from kraftlog._kraftlog import encode_values
+from kraftlog.controller.config_image import ConfigsImage
+from kraftlog.controller.topic_image import NO_LEADER, RECOVERING, PartitionImage
+from kraftlog.testing import InvariantViolationError
+from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
+from kraftlog.testing.world.partition_checker import PartitionChecker
+from kraftlog.testing.world.partition_log_checker import PartitionLogChecker
+from kraftlog.types import Uuid
+from kraftlog.vocabulary import ConfigResourceType
+from kraftlog.wire.messages.metadata_records import ConfigRecord
+
+from .test_checkers import TOPIC_ID, machine_of, partition_of, story
+
+LED = PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, isr=(1, 2), leader=1)
+UNCLEAN = {"leader": 3, "isr": (3,), "leader_recovery_state": RECOVERING}
+MOVING = replace(LED, replicas=(4, 1, 2, 3), adding_replicas=(4,), removing_replicas=(3,))
+
+
+def checker_of(*settings):
+    """A checker of a cluster with one topic and these settings of it."""
+    checker = PartitionChangeChecker({}, Counter())
+    configs = ConfigsImage()
+    for name, value in settings:
+        record = ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="t", name=name, value=value)
+        configs.replay(record, SimpleNamespace(changed_configs=set()))
+    topic = SimpleNamespace(name="t", topic_id=TOPIC_ID)
+    checker.note_settings(SimpleNamespace(configs=configs, topics=[topic]))
+    return checker
+
+
+LAX = ("unclean.leader.election.enable", "true")
+
+
+def rule(was, *settings, **now):
+    found = checker_of(*settings).broken(TOPIC_ID, 0, was, replace(was, **now))
+    return None if found is None else found[0]
+
+
+def test_who_was_in_sync_or_eligible_may_lead():
+    assert rule(LED, leader=2, isr=(2,)) is None
+    assert rule(replace(LED, isr=(), elr=(3,), leader=NO_LEADER), leader=3, isr=(3,), elr=()) is None
+
+
+def test_an_unclean_leader_needs_a_reason():
+    """The setting, an operator, or that the last known leader is the only one left (RINV-29)."""
+    assert rule(LED, **UNCLEAN) == "RINV-29"
+    assert rule(LED, LAX, **UNCLEAN) is None
+    lost = replace(LED, isr=(), leader=NO_LEADER, last_known_elr=(3,))
+    assert rule(lost, **UNCLEAN) is None
+    assert rule(replace(lost, last_known_elr=(2,)), **UNCLEAN) == "RINV-29"
+    checker = checker_of()
+    checker.note_unclean_request()
+    assert checker.broken(TOPIC_ID, 0, LED, replace(LED, **UNCLEAN)) is None
+
+
+@pytest.mark.parametrize("wrong", [{"isr": (3, 1)}, {"leader_recovery_state": 0}])
+def test_an_unclean_leader_recovers_alone(wrong):
+    assert rule(LED, LAX, **{**UNCLEAN, **wrong}) == "RINV-29"
+
+
+def test_records_may_be_lost_by_the_leave_of_an_operator_only():
+    """The last known leader may lead, and lacks nothing unless its disk was lost."""
+    for settings, may_have_lost in ((), False), ((LAX,), True):
+        checker = checker_of(*settings)
+        lost = replace(LED, isr=(), leader=NO_LEADER, last_known_elr=(3,))
+        assert checker.broken(TOPIC_ID, 0, lost, replace(lost, **UNCLEAN)) is None
+        assert checker.was_unclean(TOPIC_ID, 0)
+        assert checker.may_have_lost(TOPIC_ID, 0) == may_have_lost
+    assert not checker_of(LAX).was_unclean(TOPIC_ID, 0)
+
+
+def test_a_move_ends_once_the_new_replicas_are_in_sync():
+    ended = {"replicas": (4, 1, 2), "adding_replicas": (), "removing_replicas": ()}
+    assert rule(MOVING, **ended, isr=(1, 2, 4)) is None
+    assert rule(MOVING, **ended, isr=(1, 2)) == "RINV-33"
+    assert rule(MOVING, **ended, isr=(4,), leader=4) is None, "who has joined with this change may lead"
+
+
+def test_a_move_that_is_given_up_leaves_in_sync_who_was():
+    given_up = {"replicas": (1, 2, 3), "adding_replicas": (), "removing_replicas": ()}
+    assert rule(MOVING, **given_up) is None
+    assert rule(MOVING, **given_up, isr=(1, 2, 3)) == "RINV-33"
+    other = {"replicas": (5, 1, 2, 3), "adding_replicas": (5,), "removing_replicas": (3,)}
+    assert rule(MOVING, **other) is None
+    assert rule(MOVING, **other, isr=(1, 2, 5)) == "RINV-33"
+
+
+def zombie(high_watermark, *, is_clean=True):
+    """Broker 1 leads in epoch 0 and raises its high watermark; broker 2 has led in epoch 1 from offset 4 on."""
+    changes = SimpleNamespace(was_unclean=lambda *_: not is_clean, may_have_lost=lambda *_: False)
+    metadata = SimpleNamespace(newest_state=lambda *_: None, changes=changes)
+    old = machine_of(1, partition_of(1, 1, high_watermark=3, log_end=6))
+    new = machine_of(2, partition_of(2, 2, high_watermark=3, log_end=4))
+    new.node.partitions[0].replica.leader_epoch = 1
+    checker = PartitionChecker({1: old, 2: new}, metadata, story())
+    checker.after_turn(old)
+    checker.after_turn(new)
+    old.node.partitions[0].replica.high_watermark = high_watermark
+    checker.after_turn(old)
+    return checker.looked["RINV-25"]
+
+
+def test_a_leader_that_others_have_replaced_commits_nothing_of_its_own():
+    """A fetch that was on its way may reach it; what every in-sync replica has, the next leader has (RINV-25)."""
+    assert zombie(4) == 1
+    assert zombie(6, is_clean=False) == 0
+    with pytest.raises(InvariantViolationError, match="RINV-25"):
+        zombie(5)
+
+
+def replica(*values, start=0):
+    data = b"".join(
+        encode_values([value], timestamps=1, base_offset=offset, partition_leader_epoch=0)
+        for offset, value in enumerate(values)
+        if offset >= start
+    )
+    log = SimpleNamespace(log_start_offset=start, read=lambda *_, **__: SimpleNamespace(read=lambda: data))
+    config = SimpleNamespace(cleanup_policy="delete")
+    return SimpleNamespace(log=log, high_watermark=len(values), config=config)
+
+
+def test_replicas_have_one_history_after_an_unclean_election():
+    checker = PartitionLogChecker(Counter())
+    checker.check_alike([("first", replica(b"a", b"b")), ("second", replica(b"a", b"b"))])
+    checker.check_alike([("first", replica(b"a", b"b")), ("second", replica(b"x", b"b", start=1))])
+    for other in (replica(b"a", b"c"), replica(b"a"), replica(b"a", b"b", b"c")):
+        with pytest.raises(InvariantViolationError, match="RINV-30 second and first"):
+            checker.check_alike([("first", replica(b"a", b"b")), ("second", other)])
