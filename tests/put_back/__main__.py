@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from put_back.bug import Bug
+from put_back.client_bugs import CLIENT_BUGS
 from put_back.consensus_bugs import CONSENSUS_BUGS
 from put_back.coordinator_bugs import COORDINATOR_BUGS
 from put_back.native import NativeTree
@@ -22,7 +23,7 @@ from put_back.notice import Notice, by_test, in_a_process
 from put_back.partition_bugs import PARTITION_BUGS
 from put_back.shell_bugs import SHELL_BUGS
 
-BUGS: tuple[Bug, ...] = (*CONSENSUS_BUGS, *SHELL_BUGS, *PARTITION_BUGS, *COORDINATOR_BUGS)
+BUGS: tuple[Bug, ...] = (*CONSENSUS_BUGS, *SHELL_BUGS, *PARTITION_BUGS, *COORDINATOR_BUGS, *CLIENT_BUGS)
 
 
 def _row(name: str, notice: Notice) -> str:

@@ -22,6 +22,13 @@ PARTITION_FOLLOWING = "kraftlog-path/src/partition/following.rs"
 NATIVE_BUGS = (
     # Truncation and epochs.
     NativeBug(
+        "a follower that diverged does not hear of the high watermark, from the I/O threads (RINV-36)",
+        "kraftlog-path/src/serve/fetch.rs",
+        "let is_taken = read.error_code == error_code::NONE && read.diverging_epoch.is_none();",
+        "let is_taken = read.error_code == error_code::NONE;",
+        "integration/cluster/test_puppet_follower.py",
+    ),
+    NativeBug(
         "KIP-101, second case: an end of the asked epoch is enough (RINV-43)",
         PARTITION_LEADING,
         "if epoch < position.last_fetched_epoch || end_offset < fetch.fetch_offset {",

@@ -102,6 +102,11 @@ def tables(seed: int) -> Run:
     return _cluster(seed, "tables")
 
 
+def losses(seed: int) -> Run:
+    """Whole nodes; unclean elections lose records, and readers are told."""
+    return _cluster(seed, "losses")
+
+
 def topics(seed: int) -> Run:
     """Whole nodes; topics of one name are made and deleted."""
     return _cluster(seed, "topics")
@@ -215,6 +220,7 @@ WORLDS: dict[str, Runner] = {
     "shares": shares,
     "tables": tables,
     "topics": topics,
+    "losses": losses,
 }
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -227,7 +233,9 @@ ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("coordinator.group.", ("members", "groups", "consumers")),
     ("coordinator.share.", ("groups", "shares")),
     ("coordinator.", ("groups", "records", "transactions")),
+    ("client.state.", ("losses", "consumers", "pipelines")),
     ("client.", ("consumers", "pipelines")),
+    ("api.handlers.fetch", ("losses", "records")),
     ("runtime.share.", ("shares",)),
     ("runtime.steady_clock", ("consumers",)),
     ("runtime.coordinator.", ("transactions", "records")),

@@ -110,6 +110,36 @@ class Puppet:
         assert (response.error_code, response.throttle_time_ms) == (0, 0)
         return response.responses[0].partitions
 
+    async def follow(self, topic, session, *wanted):
+        """One fetch of a session, (0, 0) to open one; fetch offset and last epoch of partition 0, if it is named."""
+        session_id, session_epoch = session
+        response = await self.broker.request(
+            FetchRequest(
+                replica_state=FetchRequest.ReplicaState(replica_id=PUPPET, replica_epoch=self.epoch),
+                max_wait_ms=0,
+                max_bytes=1 << 20,
+                session_id=session_id,
+                session_epoch=session_epoch,
+                topics=[
+                    FetchRequest.FetchTopic(
+                        topic_id=self.partition(topic).topic_id,
+                        partitions=[
+                            FetchRequest.FetchPartition(
+                                current_leader_epoch=0,
+                                fetch_offset=offset,
+                                last_fetched_epoch=last_epoch,
+                                partition_max_bytes=1 << 20,
+                            )
+                        ],
+                    )
+                    for offset, last_epoch in wanted
+                ],
+            )
+        )
+        assert response.error_code == 0
+        found = [partition for answered in response.responses for partition in answered.partitions]
+        return response.session_id, found
+
     async def produce(self, acks, *targets, timeout_ms=10_000):
         """Error code and base offset of each partition."""
         request = ProduceRequest(
@@ -229,6 +259,21 @@ async def gets_a_whole_first_batch(puppet):
     assert (second.partition_index, bytes(second.records)) == (0, b"")
 
 
+async def hears_again_what_it_did_not_take(puppet):
+    """RINV-36: a follower that diverges truncates, and takes nothing else from that answer."""
+    await puppet.create("diverged", [1, PUPPET])
+    assert await puppet.produce(1, "diverged") == [(0, 0)]
+    session_id, _ = await puppet.follow("diverged", (0, 0), (0, -1))
+    await puppet.follow("diverged", (session_id, 1), (1, 0))
+    await until(lambda: puppet.partition("diverged").high_watermark == 1)
+    _, (diverging,) = await puppet.follow("diverged", (session_id, 2), (5, 0))
+    assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (0, 1)
+    _, (told,) = await puppet.follow("diverged", (session_id, 3), (1, 0))
+    assert (told.diverging_epoch.epoch, told.high_watermark) == (-1, 1)
+    _, nothing = await puppet.follow("diverged", (session_id, 4))
+    assert nothing == []
+
+
 def test_leader_follows_what_a_follower_fetches(tmp_path):
     asyncio.run(follow(tmp_path))
 
@@ -258,6 +303,7 @@ async def follow(tmp_path):
                 await is_answered_by_appends(puppet)
                 await leaves_and_comes_back(puppet)
                 await gets_a_whole_first_batch(puppet)
+                await hears_again_what_it_did_not_take(puppet)
             finally:
                 living.cancel()
                 await asyncio.gather(living, return_exceptions=True)

@@ -18,20 +18,27 @@ from .workloads import read_all
 
 NAME = "losses"
 PRODUCERS = ({"acks": "1", "enable.idempotence": "false"}, {"acks": "all"})
+RESETS = ("none", "earliest", "latest")
 # A reader that waits for the end of a log hears of an election by then.
 METADATA_MS = "5000"
 
 
 class View:
-    """What a reader believes to be in a partition: what it read, less what it was told is gone."""
+    """What a reader believes to be in a partition: what it read, less what it was told is gone.
 
-    def __init__(self, name):
+    One with a reset policy is told by a record of an offset that it has read before.
+    """
+
+    def __init__(self, name, reset):
         self.name = name
+        self.reset = reset
         self.values = []
         self.told_count = 0
 
     def read(self, offset, value):
         """A record came; nothing may be missing before it."""
+        if self.reset != "none" and offset < len(self.values):
+            self.truncated(offset)
         if offset != len(self.values):
             reason = (
                 f"{self.name}: a reader gets offset {offset} after {len(self.values)} records, and was told nothing"
@@ -56,7 +63,7 @@ class View:
 
 
 async def losses(cluster):
-    """Producers that may lose records, and two readers: in the end each of them has read what is there."""
+    """Producers that may lose records, and three readers: in the end each of them has read what is there."""
     rng = random.Random(f"{cluster.seed}/losses")
     partitions = rng.choice((1, 2))
     await _create(cluster, partitions)
@@ -64,7 +71,7 @@ async def losses(cluster):
     pause_s = rng.choice((0.02, 0.1, 0.5))
     names = [TopicPartition(NAME, index) for index in range(partitions)]
     ends = asyncio.get_running_loop().create_future()
-    readers = [asyncio.ensure_future(_read(servers, names, cluster, ends)) for _ in range(2)]
+    readers = [asyncio.ensure_future(_read(servers, names, cluster, ends, reset)) for reset in RESETS]
     writers = [
         asyncio.ensure_future(_write(cluster, {**servers, **settings}, number, names, pause_s))
         for number, settings in enumerate(PRODUCERS)
@@ -87,7 +94,7 @@ async def losses(cluster):
         for task in (*readers, *writers):
             task.cancel()
     count = sum(map(len, found.values()))
-    cluster.tell("client", f"two readers have the {count} records that are there, and were told {told} times of losses")
+    cluster.tell("client", f"the readers have the {count} records that are there, and were told {told} times of losses")
 
 
 async def _create(cluster, partitions):
@@ -125,10 +132,10 @@ async def _write_last(servers, names):
             await (await producer.send(NAME, b"last", partition=name.partition))
 
 
-async def _read(servers, names, cluster, ends):
+async def _read(servers, names, cluster, ends, reset):
     """Read up to the ends, once they are known; returns what this reader believes to be there."""
-    views = {name: View(f"{name.topic}-{name.partition}") for name in names}
-    settings = {"auto.offset.reset": "none", "metadata.max.age.ms": METADATA_MS}
+    views = {name: View(f"{name.topic}-{name.partition}", reset) for name in names}
+    settings = {"auto.offset.reset": reset, "metadata.max.age.ms": METADATA_MS}
     async with AsyncConsumer({**servers, **settings}) as consumer:
         consumer.assign(names)
         for name in names:

@@ -33,6 +33,21 @@ _APIS: Final = frozenset(
     for message in (VoteRequest, BeginQuorumEpochRequest, EndQuorumEpochRequest, FetchRequest, FetchSnapshotRequest)
 )
 
+# A node that is not paused has handled a message by then.
+_HANDLED_NS: Final = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """When a message reached a node, and how long the node had been paused by then, nanoseconds."""
+
+    at_ns: int
+    paused_ns: int
+
+    def is_apart_from(self, last: _Arrival | None) -> bool:
+        """Whether the node has handled by now what reached it before."""
+        return last is None or (self.at_ns - last.at_ns > _HANDLED_NS and self.paused_ns == last.paused_ns)
+
 
 @dataclass(frozen=True, slots=True)
 class _Electing:
@@ -41,22 +56,22 @@ class _Electing:
     Args:
         life: The process.
         state: What is on its disk.
-        arrival_count: How many messages of other replicas have reached it.
+        last_arrival: Of a message of another replica.
         is_moving: Whether the next epoch may come without a message, or by one that came before.
     """
 
     life: QuorumLife
     state: ElectionState
-    arrival_count: int
+    last_arrival: _Arrival
     is_moving: bool
 
     @classmethod
-    def of(cls, life: QuorumLife, arrival_count: int) -> _Electing:
+    def of(cls, life: QuorumLife, last_arrival: _Arrival) -> _Electing:
         """Of a process, now."""
         core = life.core
         may_begin = isinstance(core.role, (Candidate, Resigned)) or len(core.voters) == 1
         is_moving = may_begin or life.driver.is_waiting
-        return cls(life, life.driver.stored_state, arrival_count, is_moving)
+        return cls(life, life.driver.stored_state, last_arrival, is_moving)
 
 
 class RaftMessageChecker:
@@ -76,7 +91,7 @@ class RaftMessageChecker:
         self._quorum = quorum
         self._story = story
         self._exchanges = Exchanges(_APIS)
-        self._arrival_count: Counter[int] = Counter()
+        self._arrivals: dict[int, _Arrival] = {}
         self._granted: dict[tuple[int, int, int], ReplicaKey] = {}
         self.looked: Counter[str] = Counter()
 
@@ -85,16 +100,20 @@ class RaftMessageChecker:
         machine = sock.machine
         if not isinstance(machine, NodeMachine):
             return
+        arrival = _Arrival(machine.world.now_ns, machine.paused_ns)
+        last = self._arrivals.get(machine.node_id)
         if sock.getsockname()[1] != self._port:
-            self._arrival_count[machine.node_id] += 1
+            self._arrivals[machine.node_id] = arrival
             return
         frames = self._exchanges.arrived(sock, data)
-        self._arrival_count[machine.node_id] += len(frames)
+        if frames:
+            self._arrivals[machine.node_id] = arrival
         for frame in frames:
             api_key, _, correlation_id = REQUEST_HEADER.unpack_from(frame)
-            life = self._quorum.life(machine) if api_key == VoteRequest.API_KEY else None
-            if life is not None:
-                before = _Electing.of(life, self._arrival_count[machine.node_id])
+            is_alone = len(frames) == 1 and not machine.is_paused and arrival.is_apart_from(last)
+            if api_key == VoteRequest.API_KEY and is_alone:
+                life = self._quorum.life(machine)
+                before = None if life is None else _Electing.of(life, arrival)
                 self._exchanges.of(sock).before[correlation_id] = before
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
@@ -208,8 +227,8 @@ class RaftMessageChecker:
         epoch meanwhile gets there by that.
         """
         message: Any = decode_request(request)[1]
-        now = _Electing.of(life, self._arrival_count[machine.node_id])
-        if now.life is not before.life or before.is_moving or now.arrival_count > before.arrival_count:
+        now = _Electing.of(life, self._arrivals[machine.node_id])
+        if now.life is not before.life or before.is_moving or now.last_arrival is not before.last_arrival:
             return
         for partition in _partitions(message.topics):
             if partition.pre_vote and partition.replica_epoch <= before.state.epoch:

@@ -1,0 +1,31 @@
+"""Bugs of producers and consumers, and of what a broker tells those who fetch."""
+
+from __future__ import annotations
+
+from put_back.bug import Bug
+
+TRUNCATION = "unit/client/test_truncation_detection.py"
+
+CLIENT_BUGS = (
+    Bug(
+        "a longer log hides from a consumer that what it read is gone (CTRN-44)",
+        "client.state.subscription",
+        "        if lacking is not None and lacking.offset < end_offset:\n",
+        "        if lacking is not None and lacking.offset < end_offset < 0:\n",
+        TRUNCATION,
+    ),
+    Bug(
+        "validations that fail in turn put the metadata off for ever (CTRN-20)",
+        "client.state.core_context",
+        "        if self.metadata.is_update_wanted:\n            return\n",
+        "",
+        TRUNCATION,
+    ),
+    Bug(
+        "a follower that diverged does not hear of the high watermark (RINV-36)",
+        "api.handlers.fetch",
+        "    is_taken = not read.error_code and read.diverging_epoch is None\n",
+        "    is_taken = not read.error_code\n",
+        "unit/api/handlers/test_fetch_news.py",
+    ),
+)
