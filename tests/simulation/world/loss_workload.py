@@ -71,6 +71,7 @@ async def losses(cluster):
     pause_s = rng.choice((0.02, 0.1, 0.5))
     names = [TopicPartition(NAME, index) for index in range(partitions)]
     ends = asyncio.get_running_loop().create_future()
+    strikes = asyncio.ensure_future(_strike(cluster, rng, partitions))
     readers = [asyncio.ensure_future(_read(servers, names, cluster, ends, reset)) for reset in RESETS]
     writers = [
         asyncio.ensure_future(_write(cluster, {**servers, **settings}, number, names, pause_s))
@@ -91,7 +92,7 @@ async def losses(cluster):
                 view.check(found[name])
                 told += view.told_count
     finally:
-        for task in (*readers, *writers):
+        for task in (strikes, *readers, *writers):
             task.cancel()
     count = sum(map(len, found.values()))
     cluster.tell("client", f"the readers have the {count} records that are there, and were told {told} times of losses")
@@ -109,6 +110,29 @@ async def _create(cluster, partitions):
     await BrokerLinks(cluster, "operator").ask_until(
         CreateTopicsRequest(topics=[topic]), lambda answer: answer.topics[0].error_code in done
     )
+
+
+async def _strike(cluster, rng, partitions):
+    """Let leaders go on alone, and then end: who takes their place lacks what they committed."""
+    pause_s = rng.choice((2, 6, 1000))
+
+    def happens(action, *arguments):
+        cluster.world.after_ms(0, lambda: None if cluster.is_quiet else action(*arguments))
+
+    while not cluster.is_quiet:
+        await asyncio.sleep(rng.uniform(0.5, pause_s))
+        leader = cluster.leader_of(NAME, rng.randrange(partitions))
+        others = [name for name, machine in cluster.nodes.items() if "broker" in machine.roles and name != leader]
+        if leader is None:
+            continue
+        for other in others:
+            happens(cluster.cut, leader, other)
+        await asyncio.sleep(rng.uniform(1, 8))
+        happens(rng.choice((cluster.kill, cluster.power_off)), leader)
+        for other in others:
+            happens(cluster.mend_links, leader, other)
+        await asyncio.sleep(rng.uniform(0.5, 6))
+        happens(cluster.start, leader)
 
 
 async def _write(cluster, settings, writer, names, pause_s):
@@ -136,6 +160,7 @@ async def _read(servers, names, cluster, ends, reset):
     """Read up to the ends, once they are known; returns what this reader believes to be there."""
     views = {name: View(f"{name.topic}-{name.partition}", reset) for name in names}
     settings = {"auto.offset.reset": reset, "metadata.max.age.ms": METADATA_MS}
+    heard = set()
     async with AsyncConsumer({**servers, **settings}) as consumer:
         consumer.assign(names)
         for name in names:
@@ -150,5 +175,7 @@ async def _read(servers, names, cluster, ends, reset):
                 views[error.partition].truncated(offset)
                 consumer.seek(error.partition, offset, leader_epoch=None if diverging is None else diverging.epoch)
             except KraftlogError as error:
-                cluster.tell("reader", f"hears {error!r}")
+                if repr(error) not in heard:
+                    heard.add(repr(error))
+                    cluster.tell("reader", f"hears {error!r}")
     return views

@@ -83,6 +83,7 @@ def test_a_run_with_clients_is_the_same_in_every_process():
         ("pipelines", 710),
         ("shares", 702),
         ("tables", 702),
+        ("losses", 11),
         ("commands", 701),
     ],
 )
