@@ -333,6 +333,37 @@ def test_what_lies_before_the_first_epoch_that_was_read_is_asked_of_the_leader()
 
 
 @pytest.mark.spec("CTRN-44")
+def test_a_longer_log_without_the_epoch_of_a_position_that_was_stored_is_a_truncation_at_an_unknown_offset():
+    """Where the log differs, the process has known that stored the offset; nothing is read again, and it is said."""
+    scene, request = validating(reset=None)
+    scene.answer(request, epoch_end((0, 0, 2, 20)))
+    assert scene.core.errors[0].diverging_offset is None
+    assert scene.position == OffsetAndEpoch(10, 3)
+    scene, request = validating(reset="latest")
+    scene.answer(request, epoch_end((0, 0, 2, 20)))
+    assert scene.position == OffsetAndEpoch(10, None)
+    assert "it is not known where" in scene.core.warnings[0]
+    scene.turn()
+    assert scene.only(FETCH).targets[T0].fetch_offset == 10
+
+
+@pytest.mark.spec("CTRN-44")
+def test_a_position_that_was_moved_back_is_validated_again():
+    """Seed 519 with losses: the leader had fewer records of the epoch before, too, and other ones behind them."""
+    scene = with_a_longer_log([(20, 1), (44, 4)], (2, 32), reset="earliest")
+    assert (scene.position, scene.state.state) == (OffsetAndEpoch(20, 1), FetchState.AWAIT_VALIDATION)
+    scene.turn()
+    scene.answer(scene.only(VALIDATION), epoch_end((0, 0, 1, 18)))
+    assert scene.position == OffsetAndEpoch(18, 1)
+    scene.turn()
+    scene.answer(scene.only(VALIDATION), epoch_end((0, 0, 1, 18)))
+    assert (scene.position, scene.state.state) == (OffsetAndEpoch(18, 1), FetchState.FETCHING)
+    # The end of an epoch that was not read lies among records of an earlier one.
+    scene = with_a_longer_log([(30, 1), (44, 4)], (3, 25), reset="earliest")
+    assert (scene.position, scene.state.state) == (OffsetAndEpoch(25, 1), FetchState.AWAIT_VALIDATION)
+
+
+@pytest.mark.spec("CTRN-44")
 def test_a_consumer_that_goes_back_keeps_what_it_has_read_before():
     """The new history may be replaced in turn, by one that lacks what was common to the first two."""
     scene = with_a_longer_log([(3, 1), (5, 2), (10, 6)], (4, 20), reset=None)

@@ -132,6 +132,11 @@ class CoreContext:
                     None if end is None else EpochEndOffset(Epoch(end.leader_epoch or 0), Offset(end.offset)),
                 )
             )
+        elif outcome is not None and outcome.leader_epoch is None:
+            self.warnings.append(
+                f"{partition}: the log was truncated below the position, and it is not known where: records that were "
+                f"read are gone, others have their offsets; reading goes on at offset {outcome.offset}"
+            )
         elif outcome is not None:
             self.warnings.append(
                 f"{partition}: the log was truncated below the position; reading goes on at offset {outcome.offset}, "

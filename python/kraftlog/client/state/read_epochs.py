@@ -52,12 +52,12 @@ class ReadEpochs:
             self.clear()
         del self._epochs[count:], self._offsets[count:]
 
-    def end_of(self, epoch: int) -> OffsetAndEpoch | None:
-        """Where records of later epochs than this one begin, with the epoch before them.
+    def start_after(self, epoch: int) -> int | None:
+        """The offset at which records of later epochs than this one begin; None if no later one was read."""
+        count = bisect_right(self._epochs, epoch)
+        return self._offsets[count] if count < len(self._epochs) else None
 
-        None if no later one was read; the epoch is None if nothing is known of what lies before.
-        """
-        count = bisect_left(self._epochs, epoch + 1)
-        if count == len(self._epochs):
-            return None
-        return OffsetAndEpoch(self._offsets[count], self._epochs[count - 1] if count else None)
+    def epoch_before(self, offset: int) -> int | None:
+        """The epoch of the record before an offset, or a later one with the same records before it; None if unknown."""
+        count = bisect_left(self._offsets, offset)
+        return self._epochs[count - 1] if count else None

@@ -205,7 +205,8 @@ class Subscription:
 
         Returns:
             None when the position is valid, or the answer void, or a reset is under way; the offset at which reading
-            goes on when the log was truncated and there is a reset policy; else the truncation.
+            goes on when the log was truncated and there is a reset policy, without an epoch if it is not known where
+            the log differs; else the truncation.
         """
         found = self._partitions.get(partition)
         if found is None or found.state is not FetchState.AWAIT_VALIDATION or found.position != asked:
@@ -232,23 +233,37 @@ class Subscription:
                 return Truncation(partition, asked, None)
             found.request_reset(self.default_reset)
             return None
-        diverging = OffsetAndEpoch(end_offset, end_epoch)
-        # The leader lacks the epoch of the position, whose records are other ones there, even if its log is longer.
-        # Kafka compares the offsets alone, and mixes two histories then.
-        lacking = None
+        offset = end_offset
         if asked.offset_epoch is not None and end_epoch < asked.offset_epoch:
-            lacking = found.read_epochs.end_of(end_epoch)
-        if lacking is not None and lacking.offset < end_offset:
-            before = end_epoch if lacking.leader_epoch is None else lacking.leader_epoch
-            diverging = OffsetAndEpoch(lacking.offset, before)
-        if diverging.offset >= asked.offset:
+            # The leader lacks the epoch of the position, so that other records stand there, even if its log is longer.
+            # Kafka's consumer compares the offsets alone, and mixes two histories then.
+            lacking = found.read_epochs.start_after(end_epoch)
+            if lacking is None and end_offset >= asked.offset:
+                return self._diverged_somewhere(partition, found, asked)
+            offset = end_offset if lacking is None else min(end_offset, lacking)
+        if offset >= asked.offset:
             found.seek_validated(asked)
             return None
+        own_epoch = found.read_epochs.epoch_before(offset)
+        diverging = OffsetAndEpoch(offset, end_epoch if own_epoch is None else own_epoch)
         if self.default_reset is None:
             return Truncation(partition, asked, diverging)
         found.read_epochs.go_back(diverging)
-        found.seek_validated(replace(asked, offset=diverging.offset, offset_epoch=diverging.leader_epoch))
+        position = replace(asked, offset=offset, offset_epoch=diverging.leader_epoch)
+        if own_epoch is None:
+            found.seek_validated(position)
+        else:
+            found.validate(position)  # records of that epoch may be gone, too
         return diverging
+
+    def _diverged_somewhere(
+        self, partition: TopicPartition, found: PartitionState, asked: FetchPosition
+    ) -> Truncation | OffsetAndEpoch:
+        """The record before a position is gone; an earlier process has read it, and only that one knew what else."""
+        if self.default_reset is None:
+            return Truncation(partition, asked, None)
+        found.seek_validated(replace(asked, offset_epoch=None))
+        return OffsetAndEpoch(asked.offset)
 
     # Reset
 
