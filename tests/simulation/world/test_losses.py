@@ -1,4 +1,4 @@
-"""Unclean elections in whole clusters: records are lost, and whoever has read one is told (KIP-320)."""
+"""Unclean elections in whole clusters: records are lost, and readers are told (KIP-320)."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlog.controller.config_control import UNCLEAN_ELECTION
-from kraftlog.controller.topic_image import RECOVERING
 from kraftlog.vocabulary import ConfigResourceType
 
 if TYPE_CHECKING:
@@ -16,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PartitionChangeChecker"]
 
+_RECOVERING: Final = 1  # of a partition whose leader was elected uncleanly (KIP-704)
+_UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 _TRUE: Final = "true"
 _DEFAULTS: Final = ""  # the broker whose settings are those of all
 
@@ -52,9 +52,9 @@ class PartitionChangeChecker:
         """An image is new: it may allow unclean elections."""
         defaults = [image.configs.get(ConfigResourceType.BROKER, _DEFAULTS)]
         defaults += [machine.properties for machine in self._nodes.values()]
-        is_default = any(settings.get(UNCLEAN_ELECTION) == _TRUE for settings in defaults)
+        is_default = any(settings.get(_UNCLEAN_ELECTION) == _TRUE for settings in defaults)
         for topic in image.topics:
-            own = image.configs.get(ConfigResourceType.TOPIC, topic.name).get(UNCLEAN_ELECTION)
+            own = image.configs.get(ConfigResourceType.TOPIC, topic.name).get(_UNCLEAN_ELECTION)
             if own == _TRUE or (is_default and own is None):
                 self._lax.add(topic.topic_id)
 
@@ -68,7 +68,7 @@ class PartitionChangeChecker:
             now: Its metadata.
         """
         key = (topic_id, index)
-        if now.leader_recovery_state == RECOVERING:
+        if now.leader_recovery_state == _RECOVERING:
             self._unclean.add(key)
         if was is None:
             return None
@@ -107,6 +107,6 @@ class PartitionChangeChecker:
         is_last_known = not was.isr and not now.elr and now.leader in was.last_known_elr
         if not (is_last_known or self._is_unclean_asked or topic_id in self._lax):
             return "who was neither in sync nor eligible leads, and unclean elections are not allowed"
-        if now.leader_recovery_state != RECOVERING or now.isr != (now.leader,):
+        if now.leader_recovery_state != _RECOVERING or now.isr != (now.leader,):
             return "an unclean leader is not alone in sync, or does not recover"
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from kraftlog.controller.election_control import UNCLEAN
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.followed_log import batches_in
 from kraftlog.testing.world.frame_stream import REQUEST_HEADER, Exchanges
@@ -30,6 +29,7 @@ _APIS: Final = frozenset(
 _READ_COMMITTED: Final = 1
 _LATEST: Final = -1
 _ALL: Final = -1
+_UNCLEAN: Final = 1  # election type
 
 
 class VisibilityChecker:
@@ -63,7 +63,7 @@ class VisibilityChecker:
                 self._exchanges.of(sock).before[correlation_id] = _too_few_in_sync(sock.machine)
             elif api_key == ElectLeadersRequest.API_KEY:
                 request: Any = decode_request(frame)[1]
-                if request.election_type == UNCLEAN:
+                if request.election_type == _UNCLEAN:
                     self._partitions.metadata.changes.note_unclean_request()
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
