@@ -10,8 +10,15 @@ CLIENT_BUGS = (
     Bug(
         "a longer log hides from a consumer that what it read is gone (CTRN-44)",
         "client.state.subscription",
-        "        if lacking is not None and lacking.offset < end_offset:\n",
-        "        if lacking is not None and lacking.offset < end_offset < 0:\n",
+        "            offset = end_offset if lacking is None else min(end_offset, lacking)\n",
+        "",
+        TRUNCATION,
+    ),
+    Bug(
+        "a position that was moved back is not validated again (CTRN-44)",
+        "client.state.subscription",
+        "            found.validate(position)  # records of that epoch may be gone, too\n",
+        "            found.seek_validated(position)\n",
         TRUNCATION,
     ),
     Bug(

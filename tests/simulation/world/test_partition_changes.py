@@ -12,6 +12,8 @@ from kraftlog._kraftlog import encode_values
 from kraftlog.controller.config_image import ConfigsImage
 from kraftlog.controller.topic_image import NO_LEADER, RECOVERING, PartitionImage
 from kraftlog.testing import InvariantViolationError
+from kraftlog.testing.world.committed_batches import CommittedBatches
+from kraftlog.testing.world.followed_log import ScannedBatch
 from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
 from kraftlog.testing.world.partition_checker import PartitionChecker
 from kraftlog.testing.world.partition_log_checker import PartitionLogChecker
@@ -136,3 +138,24 @@ def test_replicas_have_one_history_after_an_unclean_election():
     for other in (replica(b"a", b"c"), replica(b"a"), replica(b"a", b"b", b"c")):
         with pytest.raises(InvariantViolationError, match="RINV-30 second and first"):
             checker.check_alike([("first", replica(b"a", b"b")), ("second", other)])
+
+
+def test_a_consumer_may_get_a_batch_before_a_replica_shows_the_one_below():
+    """Losses 2600020: the batch below came from a disk whose bytes are not looked at, to a consumer that went on."""
+    batches = CommittedBatches()
+
+    def batch(base, content=b"x"):
+        return ScannedBatch(base, base + 1, 0, False, content)
+
+    batches.check("t", "first", batch(0))
+    batches.check_served("t", "first", batch(2))
+    batches.check("t", "second", batch(1))
+    batches.check("t", "second", batch(2))
+    batches.check_served("t", "first", batch(3))
+    batches.check_served("t", "first", batch(3))
+    for show in (batches.check, batches.check_served):
+        with pytest.raises(InvariantViolationError, match="RINV-11"):
+            show("t", "second", batch(3, b"y"))
+        batches.check_served("t", "first", batch(3))
+    with pytest.raises(InvariantViolationError, match="RINV-15"):
+        batches.check_served("t", "first", batch(2, b"y"))

@@ -159,7 +159,7 @@ class PartitionLogChecker:
             self._records.check(key, name, data)
             return
         for batch in batches_in(data):
-            self._batches.check(key, name, batch)
+            self._batches.check_served(key, name, batch)
 
     def check_kept(self, partition: Any, name: str) -> None:
         """Look through a whole log for what has to be there for good, if the partition is compacted.
