@@ -168,7 +168,8 @@ class LogTruncationError(OffsetOutOfRangeError):
         position: Offset that the consumer would have read next.
         position_epoch: Leader epoch of the last record it read; None when it is not known.
         diverging_offset: The first offset at which the log differs from what was read, with the leader epoch of the
-            records before it; None when the leader knows no common epoch.
+            records before it; None when the leader knows no common epoch, or when the position was stored by an earlier
+            process, so that it is not known what that process had read.
     """
 
     def __init__(

@@ -103,7 +103,7 @@ def tables(seed: int) -> Run:
 
 
 def losses(seed: int) -> Run:
-    """Whole nodes; unclean elections lose records, and readers are told."""
+    """Whole nodes; unclean elections lose records, and consumers detect the truncation."""
     return _cluster(seed, "losses")
 
 

@@ -82,63 +82,38 @@ class Puppet:
     def metadata(self, topic, index=0):
         return self.node.metadata.image.topics.by_name(topic).partitions[index]
 
-    async def fetch(self, topic, offset, *indexes, max_bytes=1 << 20, wait_ms=0, last_epoch=0):
+    async def ask(self, topic, *wanted, session=(0, -1), wait_ms=0, max_bytes=1 << 20):
+        """One fetch of (partition, fetch offset, last epoch), in a session of this id and epoch, or without one."""
+        session_id, session_epoch = session
+        partitions = [
+            FetchRequest.FetchPartition(
+                partition=index,
+                current_leader_epoch=0,
+                fetch_offset=offset,
+                last_fetched_epoch=last_epoch,
+                partition_max_bytes=max_bytes,
+            )
+            for index, offset, last_epoch in wanted
+        ]
+        topics = [FetchRequest.FetchTopic(topic_id=self.partition(topic).topic_id, partitions=partitions)]
         response = await self.broker.request(
             FetchRequest(
                 replica_state=FetchRequest.ReplicaState(replica_id=PUPPET, replica_epoch=self.epoch),
                 max_wait_ms=wait_ms,
                 min_bytes=1,
                 max_bytes=1 << 20,
-                session_epoch=-1,
-                topics=[
-                    FetchRequest.FetchTopic(
-                        topic_id=self.partition(topic).topic_id,
-                        partitions=[
-                            FetchRequest.FetchPartition(
-                                partition=index,
-                                current_leader_epoch=0,
-                                fetch_offset=offset,
-                                last_fetched_epoch=last_epoch if offset else -1,
-                                partition_max_bytes=max_bytes,
-                            )
-                            for index in indexes or (0,)
-                        ],
-                    )
-                ],
+                session_id=session_id,
+                session_epoch=session_epoch,
+                topics=topics if wanted else [],
             )
         )
         assert (response.error_code, response.throttle_time_ms) == (0, 0)
-        return response.responses[0].partitions
+        return response.session_id, [partition for answered in response.responses for partition in answered.partitions]
 
-    async def follow(self, topic, session, *wanted):
-        """One fetch of a session, (0, 0) to open one; fetch offset and last epoch of partition 0, if it is named."""
-        session_id, session_epoch = session
-        response = await self.broker.request(
-            FetchRequest(
-                replica_state=FetchRequest.ReplicaState(replica_id=PUPPET, replica_epoch=self.epoch),
-                max_wait_ms=0,
-                max_bytes=1 << 20,
-                session_id=session_id,
-                session_epoch=session_epoch,
-                topics=[
-                    FetchRequest.FetchTopic(
-                        topic_id=self.partition(topic).topic_id,
-                        partitions=[
-                            FetchRequest.FetchPartition(
-                                current_leader_epoch=0,
-                                fetch_offset=offset,
-                                last_fetched_epoch=last_epoch,
-                                partition_max_bytes=1 << 20,
-                            )
-                        ],
-                    )
-                    for offset, last_epoch in wanted
-                ],
-            )
-        )
-        assert response.error_code == 0
-        found = [partition for answered in response.responses for partition in answered.partitions]
-        return response.session_id, found
+    async def fetch(self, topic, offset, *indexes, last_epoch=0, **options):
+        wanted = [(index, offset, last_epoch if offset else -1) for index in indexes or (0,)]
+        _, partitions = await self.ask(topic, *wanted, **options)
+        return partitions
 
     async def produce(self, acks, *targets, timeout_ms=10_000):
         """Error code and base offset of each partition."""
@@ -263,14 +238,14 @@ async def hears_again_what_it_did_not_take(puppet):
     """RINV-36: a follower that diverges truncates, and takes nothing else from that answer."""
     await puppet.create("diverged", [1, PUPPET])
     assert await puppet.produce(1, "diverged") == [(0, 0)]
-    session_id, _ = await puppet.follow("diverged", (0, 0), (0, -1))
-    await puppet.follow("diverged", (session_id, 1), (1, 0))
+    session_id, _ = await puppet.ask("diverged", (0, 0, -1), session=(0, 0))
+    await puppet.ask("diverged", (0, 1, 0), session=(session_id, 1))
     await until(lambda: puppet.partition("diverged").high_watermark == 1)
-    _, (diverging,) = await puppet.follow("diverged", (session_id, 2), (5, 0))
+    _, (diverging,) = await puppet.ask("diverged", (0, 5, 0), session=(session_id, 2))
     assert (diverging.diverging_epoch.epoch, diverging.diverging_epoch.end_offset) == (0, 1)
-    _, (told,) = await puppet.follow("diverged", (session_id, 3), (1, 0))
+    _, (told,) = await puppet.ask("diverged", (0, 1, 0), session=(session_id, 3))
     assert (told.diverging_epoch.epoch, told.high_watermark) == (-1, 1)
-    _, nothing = await puppet.follow("diverged", (session_id, 4))
+    _, nothing = await puppet.ask("diverged", session=(session_id, 4))
     assert nothing == []
 
 

@@ -1,4 +1,4 @@
-"""A topic with unclean elections: records may be lost, and who has read one is told (KIP-320)."""
+"""A topic with unclean elections: records may be lost, and consumers detect the truncation (KIP-320)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ METADATA_MS = "5000"
 
 
 class View:
-    """What a reader believes to be in a partition: what it read, less what it was told is gone.
+    """What a reader believes to be in a partition: the records that it read, without those that were truncated.
 
-    One with a reset policy is told by a record of an offset that it has read before.
+    A reader with a reset policy gets no error: an offset that it reads again shows the truncation.
     """
 
     def __init__(self, name, reset):

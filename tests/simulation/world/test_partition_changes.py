@@ -13,15 +13,18 @@ from kraftlog.controller.config_image import ConfigsImage
 from kraftlog.controller.topic_image import NO_LEADER, RECOVERING, PartitionImage
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.committed_batches import CommittedBatches
+from kraftlog.testing.world.election_requests import ElectionRequests
 from kraftlog.testing.world.followed_log import ScannedBatch
 from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
 from kraftlog.testing.world.partition_checker import PartitionChecker
 from kraftlog.testing.world.partition_log_checker import PartitionLogChecker
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import ConfigResourceType
+from kraftlog.wire.frame import encode_request
+from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlog.wire.messages.metadata_records import ConfigRecord
 
-from .test_checkers import TOPIC_ID, machine_of, partition_of, story
+from .test_checkers import TOPIC_ID, Thing, machine_of, partition_of, story
 
 LED = PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, isr=(1, 2), leader=1)
 UNCLEAN = {"leader": 3, "isr": (3,), "leader_recovery_state": RECOVERING}
@@ -63,6 +66,17 @@ def test_an_unclean_leader_needs_a_reason():
     checker = checker_of()
     checker.note_unclean_request()
     assert checker.broken(TOPIC_ID, 0, LED, replace(LED, **UNCLEAN)) is None
+
+
+def test_a_request_for_an_unclean_election_is_seen():
+    sock = Thing(is_closed=False)
+    for election_type, found in ((0, "RINV-29"), (1, None)):
+        checker = checker_of()
+        request = ElectLeadersRequest(election_type=election_type, timeout_ms=1)
+        frame = b"".join(encode_request(request.API_KEY, 2, 7, "operator", request))
+        ElectionRequests(checker).arrived(sock, frame)
+        problem = checker.broken(TOPIC_ID, 0, LED, replace(LED, **UNCLEAN))
+        assert (problem and problem[0]) == found
 
 
 @pytest.mark.parametrize("wrong", [{"isr": (3, 1)}, {"leader_recovery_state": 0}])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
@@ -15,11 +14,9 @@ from kraftlog.runtime.replica.partition import Partition
 from kraftlog.testing import Cluster, InvariantViolationError
 from kraftlog.testing.world.followed_log import batches_in
 from kraftlog.testing.world.node_machine import NodeMachine
-from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
 from kraftlog.testing.world.story import Story
 from kraftlog.testing.world.visibility_checker import VisibilityChecker
 from kraftlog.wire.frame import encode_request, encode_response
-from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kraftlog.wire.messages.fetch import FetchRequest, FetchResponse
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from kraftlog.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -49,9 +46,7 @@ class Broker:
         self.sock = Sock(machine=machine, getsockname=lambda: ("b", 9092))
         self.served = []
         logs = SimpleNamespace(check_served=lambda *served: self.served.append(served))
-        self.changes = PartitionChangeChecker({}, Counter())
-        metadata = SimpleNamespace(changes=self.changes)
-        committed = SimpleNamespace(highest=lambda *_: 4, logs=logs, metadata=metadata)
+        committed = SimpleNamespace(highest=lambda *_: 4, logs=logs, may_have_lost=lambda *_: False)
         self.checker = VisibilityChecker(9092, committed, Story(SimpleNamespace(now_ms=0.0)))
 
     def exchange(self, version, request, answer):
@@ -138,14 +133,6 @@ def test_a_record_needs_enough_replicas_in_sync_at_some_time():
     assert broker.checker.looked["RINV-31"] == 3
     with pytest.raises(InvariantViolationError, match="RINV-31"):
         broker.acknowledge(lambda: None)
-
-
-def test_a_request_for_an_unclean_election_is_noticed():
-    broker = Broker()
-    for election_type, is_asked in ((0, False), (1, True)):
-        request = ElectLeadersRequest(election_type=election_type, timeout_ms=1)
-        broker.exchange(2, request, ElectLeadersResponse())
-        assert broker.changes._is_unclean_asked == is_asked
 
 
 def test_a_record_that_is_acknowledged_before_it_is_committed_is_noticed(monkeypatch):

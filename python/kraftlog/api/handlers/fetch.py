@@ -408,9 +408,9 @@ def _has_news(read: PartitionRead) -> bool:
 
 
 def _must_answer(session: FetchSession, read: PartitionRead) -> bool:
-    """Whether a partition has news for the session's client; remembers what the client is told.
+    """Whether the answer has to name a partition; notes the values in it, so that the next answer need not.
 
-    A follower that diverges truncates its log and takes nothing else from the answer: it is told again.
+    A follower whose log diverges truncates it and ignores the other values, so that they are not noted.
     """
     wanted = read.wanted
     news = _has_news(read)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.answer_checker import AnswerChecker
+from kraftlog.testing.world.election_requests import ElectionRequests
 from kraftlog.testing.world.metadata_checker import MetadataChecker
 from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT, NodeMachine
 from kraftlog.testing.world.partition_checker import PartitionChecker
@@ -52,11 +53,12 @@ class Checkers:
         self._visibility = VisibilityChecker(BROKER_PORT, self.partitions, story)
         self._answers = AnswerChecker(BROKER_PORT, story)
         self._controller_answers = AnswerChecker(CONTROLLER_PORT, story, rule="INV-31")
+        self._elections = ElectionRequests(self.metadata.changes)
         self._of_bytes = (self._answers, self._controller_answers, self._messages, self._visibility)
         # By the port of a server's end, and of the peer of a client's end. Nodes are no consumers and no producers.
         self._of_servers: dict[int, tuple[ByteWatcher, ...]] = {
-            BROKER_PORT: (self._answers, self._visibility),
-            CONTROLLER_PORT: (self._controller_answers, self._messages),
+            BROKER_PORT: (self._answers, self._visibility, self._elections),
+            CONTROLLER_PORT: (self._controller_answers, self._messages, self._elections),
         }
         self._of_clients: dict[int, tuple[ByteWatcher, ...]] = {CONTROLLER_PORT: (self._messages,)}
         self._violation: InvariantViolationError | None = None
@@ -129,6 +131,7 @@ class Checkers:
     def _watchers_of(self, sock: SimulatedSocket) -> tuple[ByteWatcher, ...]:
         found = self._of_servers.get(sock.getsockname()[1]) or self._of_clients.get(sock.getpeername()[1], ())
         if sock.peer is not None and isinstance(sock.peer.machine, NodeMachine):
-            found = tuple(checker for checker in found if checker is not self._visibility)
+            of_nodes = (self._visibility, self._elections)
+            found = tuple(checker for checker in found if checker not in of_nodes)
         sock.watched_by = found
         return found

@@ -100,7 +100,8 @@ class PartitionChangeChecker:
     def _unclean_problem(self, key: tuple[Any, int], was: Any, now: Any) -> str | None:
         topic_id = key[0]
         self._looked["RINV-29"] += 1
-        if topic_id in self._lax and was.is_reassigning and not now.is_reassigning:
+        is_cancelled = bool(set(was.adding_replicas) - set(now.replicas)) and not now.is_reassigning
+        if topic_id in self._lax and is_cancelled:
             self._unclean.add(key)
             return None  # a cancelled move of which no original replica is in sync: the first one leads, as in Kafka
         # The eligible replicas that there were may have lost data within the same change.

@@ -88,7 +88,6 @@ class PartitionChecker:
         story: Gets the changes of leaders.
 
     Attributes:
-        metadata: As given.
         looked: How often each rule had something to look at.
         logs: Compares the bytes of replicas.
         leader_changes: Epochs in which a partition had a leader.
@@ -96,7 +95,7 @@ class PartitionChecker:
 
     def __init__(self, nodes: dict[int, NodeMachine], metadata: MetadataChecker, story: Story) -> None:
         self._nodes = nodes
-        self.metadata = metadata
+        self._metadata = metadata
         self._story = story
         self._lives: dict[int, _NodeLife] = {}
         self._leaders: dict[tuple[_Key, int], int] = {}
@@ -158,6 +157,10 @@ class PartitionChecker:
         """The highest high watermark of a partition that any replica showed."""
         return self._high_watermarks.get((topic_id, index), 0)
 
+    def may_have_lost(self, topic_id: Any, index: int) -> bool:
+        """Whether what was committed of a partition may be gone, by the operator's leave."""
+        return self._metadata.changes.may_have_lost(topic_id, index)
+
     def check_kept(self) -> None:
         """Look through the logs of compacted partitions for what has to be there for good.
 
@@ -181,7 +184,7 @@ class PartitionChecker:
             machine = self._nodes[node_id]
             if machine.is_running and life.start_count == machine.start_count and not machine.has_bad_disk:
                 for partition, *_ in life.look():
-                    if self.metadata.changes.may_have_lost(partition.topic_id, partition.index):
+                    if self.may_have_lost(partition.topic_id, partition.index):
                         name = f"{partition.topic}-{partition.index} on {machine.name}"
                         found.setdefault((partition.topic_id, partition.index), []).append((name, partition))
         for replicas in found.values():
@@ -220,7 +223,7 @@ class PartitionChecker:
             self._check_raised(partition, key, name, high_watermark, before[1])
         if before is not None and has_led:
             self._check_zombie(key, name, before, state)
-        has_lost = self.metadata.changes.may_have_lost(*key)
+        has_lost = self.may_have_lost(*key)
         if is_leader or has_led:
             self._leader_high_watermarks[key] = max(high_watermark, self._leader_high_watermarks.get(key, 0))
         elif not has_lost:
@@ -252,7 +255,7 @@ class PartitionChecker:
             self._story.tell(machine.name, f"leads {partition} in epoch {leader_epoch}, log end {log_end}")
         elif leader != machine.node_id:
             self._fail("RINV-21", f"{name}: leads in epoch {leader_epoch}, in which node {leader} led")
-        if self.metadata.changes.may_have_lost(*key):
+        if self.may_have_lost(*key):
             return
         highest = self._high_watermarks.get(key, 0)
         self.looked["RINV-23"] += 1
@@ -267,7 +270,7 @@ class PartitionChecker:
         What it commits, every in-sync replica had acknowledged before; the next leader is one of these.
         """
         newest_epoch, start = self._epoch_starts.get(key, (-1, 0))
-        if before[1] >= newest_epoch or self.metadata.changes.was_unclean(*key):
+        if before[1] >= newest_epoch or self._metadata.changes.was_unclean(*key):
             return
         self.looked["RINV-25"] += 1
         if state[0] > before[0] and state[0] > start:
@@ -284,10 +287,10 @@ class PartitionChecker:
         replicas that were in sync when enough of them were never ended, it is eligible still, and what the new leader
         lacks breaks a rule.
         """
-        image = self.metadata.newest_state(*key)
+        image = self._metadata.newest_state(*key)
         if image is None or image.leader_epoch != leader_epoch or image.leader_recovery_state != _RECOVERING:
             return
-        known = [self._nodes.get(replica) for replica in self.metadata.last_in_sync(*key, min_insync_replicas)]
+        known = [self._nodes.get(replica) for replica in self._metadata.last_in_sync(*key, min_insync_replicas)]
         if all(machine is not None and machine.start_count > 1 for machine in known):
             self._fail(NO_CLEAN_LEADER, f"{name}: every replica may have lost committed records: {image}")
 
@@ -299,7 +302,7 @@ class PartitionChecker:
 
         Source: ``ReplicationControlManager.handleBrokerShutdown`` of Kafka 4.3.1; KIP-966.
         """
-        image = self.metadata.newest_state(*key)
+        image = self._metadata.newest_state(*key)
         if image is None or machine.node is None or machine.node_id not in image.isr:
             return
         if self.has_lost_last_disk(*key, image, machine.node.metadata.image.features):
@@ -332,7 +335,7 @@ class PartitionChecker:
         The in-sync replicas are those of the newest metadata that any node has: from these the controller may elect
         (RINV-24). The leader's own image may be older than the answer that told it to drop a member.
         """
-        image = self.metadata.newest_state(partition.topic_id, partition.index)
+        image = self._metadata.newest_state(partition.topic_id, partition.index)
         if image is None or image.leader_epoch != leader_epoch:
             return
         self.looked["RINV-24"] += 1

@@ -223,8 +223,8 @@ class RaftMessageChecker:
     def _check_pre_vote(self, machine: Any, life: QuorumLife, request: bytes, before: _Electing) -> None:
         """A pre-vote of the voter's own epoch, or of an older one, leaves no trace on its disk.
 
-        A candidate, and a leader that has resigned, get to the next epoch by their own timers; who is told of another
-        epoch meanwhile gets there by that.
+        Not judged are candidates and leaders that have resigned, whose timers begin the next epoch, and voters that
+        another message reached meanwhile, which may have named a later epoch.
         """
         message: Any = decode_request(request)[1]
         now = _Electing.of(life, self._arrivals[machine.node_id])

@@ -11,7 +11,6 @@ from kraftlog.testing.world.frame_stream import REQUEST_HEADER, Exchanges
 from kraftlog.testing.world.node_machine import NodeMachine
 from kraftlog.types import Uuid
 from kraftlog.wire.frame import decode_request, decode_response
-from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest
 from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.list_offsets import ListOffsetsRequest
 from kraftlog.wire.messages.produce import ProduceRequest
@@ -23,13 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["VisibilityChecker"]
 
-_APIS: Final = frozenset(
-    request.API_KEY for request in (ElectLeadersRequest, FetchRequest, ListOffsetsRequest, ProduceRequest)
-)
+_APIS: Final = frozenset(request.API_KEY for request in (FetchRequest, ListOffsetsRequest, ProduceRequest))
 _READ_COMMITTED: Final = 1
 _LATEST: Final = -1
 _ALL: Final = -1
-_UNCLEAN: Final = 1  # election type
 
 
 class VisibilityChecker:
@@ -61,10 +57,6 @@ class VisibilityChecker:
             api_key, _, correlation_id = REQUEST_HEADER.unpack_from(frame)
             if api_key == ProduceRequest.API_KEY:
                 self._exchanges.of(sock).before[correlation_id] = _too_few_in_sync(sock.machine)
-            elif api_key == ElectLeadersRequest.API_KEY:
-                request: Any = decode_request(frame)[1]
-                if request.election_type == _UNCLEAN:
-                    self._partitions.metadata.changes.note_unclean_request()
 
     def sent(self, sock: SimulatedSocket, data: bytes) -> None:
         """A broker has handed bytes to a socket.
@@ -85,8 +77,6 @@ class VisibilityChecker:
             if isinstance(request, ProduceRequest):
                 if request.acks == _ALL:
                     self._check_produced(machine, request, decode_response(api_key, version, frame)[1], too_few)
-            elif isinstance(request, ElectLeadersRequest):
-                continue
             elif request.replica_id < 0 and getattr(request, "replica_state", request).replica_id < 0:
                 answer: Any = decode_response(api_key, version, frame)[1]
                 if isinstance(request, FetchRequest):
@@ -119,7 +109,7 @@ class VisibilityChecker:
                     if batch.end_offset > limit:
                         reason = f"{name}: a consumer gets records up to {batch.end_offset}, it may read up to {limit}"
                         self._fail("RINV-10", reason)
-                if self._partitions.metadata.changes.may_have_lost(found.topic_id, found.index):
+                if self._partitions.may_have_lost(found.topic_id, found.index):
                     continue
                 self.looked["RINV-11"] += 1
                 self._partitions.logs.check_served(found, name, records)
@@ -137,7 +127,7 @@ class VisibilityChecker:
                 found = _partition_of(machine, topic.name, Uuid.ZERO, answered.partition_index)
                 if answered.error_code or found is None or (topic.name, answered.partition_index) not in wanted:
                     continue
-                if self._partitions.metadata.changes.may_have_lost(found.topic_id, found.index):
+                if self._partitions.may_have_lost(found.topic_id, found.index):
                     continue
                 self.looked["RINV-12"] += 1
                 place = (found.topic_id, found.index, request.isolation_level)

@@ -538,8 +538,8 @@ fn count_replicated(shared: &ServiceShared, set: &FetchSet, reads: &[PartitionRe
     }
 }
 
-/// Note what the client of a session is told of a partition; true if that is news. A follower that diverges truncates
-/// its log and takes nothing else from the answer: it is told again.
+/// Note the values that the answer has for a partition; true if it has to name the partition. A follower whose log
+/// diverges truncates it and ignores the other values, so that they are not noted.
 fn remember(set: &mut FetchSet, read: &PartitionRead) -> bool {
     let Some(entry) = set.entry_mut(read.place) else { return false };
     let has_records = read.size_bytes > 0;
