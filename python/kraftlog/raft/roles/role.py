@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -13,7 +14,8 @@ __all__ = ["Role", "RoleWatcher"]
 class Role:
     """One role in one epoch.
 
-    Not an abstract base class: ``isinstance`` of those is slow, and every event asks for the role several times.
+    Its methods are abstract to the type checker alone: ``isinstance`` of a class with ``ABCMeta`` is slow, and every
+    event asks for the role several times.
     """
 
     __slots__ = ("epoch",)
@@ -25,14 +27,14 @@ class Role:
         self.epoch = epoch
 
     @property
+    @abstractmethod
     def leader_id(self) -> NodeId | None:
         """The leader of the epoch, as far as known."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def voted_key(self) -> ReplicaKey | None:
         """Who has this replica's vote in the epoch."""
-        raise NotImplementedError
 
     @property
     def election_state(self) -> ElectionState:
@@ -40,13 +42,13 @@ class Role:
         return ElectionState(epoch=self.epoch, leader_id=self.leader_id, voted_key=self.voted_key)
 
     @property
+    @abstractmethod
     def deadline_ms(self) -> int | None:
         """When ``handle_timeout`` is wanted; None for never."""
-        raise NotImplementedError
 
+    @abstractmethod
     def can_grant_vote(self, candidate: ReplicaKey, *, is_log_up_to_date: bool, pre_vote: bool) -> bool:
         """Whether a vote (or pre-vote) for this epoch would be granted."""
-        raise NotImplementedError
 
 
 def same_voter(voted: ReplicaKey, candidate: ReplicaKey) -> bool:
