@@ -1739,8 +1739,13 @@ class MemoryDisk:
     def fail(self, operation: Literal["read", "write", "sync", "change", "open"], countdown: int, errno: int) -> None:
         """Let the operation number ``countdown`` (0 is the next) of this kind fail once."""
 
-    def stop_after(self, changes: int | None) -> None:
-        """After so many further changes and syncs every one fails with EIO, until a crash; None takes that back."""
+    def stop_after(self, changes: int | None, *others: MemoryDisk) -> None:
+        """After so many further changes and syncs every one fails with EIO, until a crash; None takes that back.
+
+        Args:
+            changes: Of this disk and the others together.
+            others: Disks of the same machine, which stop together.
+        """
 
     def flip_on_read(self, countdown: int) -> None:
         """Let the read number ``countdown`` (0 is the next) see one bit inverted."""

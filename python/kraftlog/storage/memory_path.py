@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ def unused_name(wanted: str) -> str:
 
 
 def add_disk(name: str) -> MemoryDisk:
-    """A new, empty disk, whose root is ``MemoryPath(MEMORY_ROOT, name)``.
+    """A new, empty disk, whose root is ``MemoryPath(MEMORY_ROOT, name)``; a name within a disk's is mounted there.
 
     Raises:
         ValueError: There is a disk of this name.
@@ -112,10 +113,12 @@ class MemoryPath(PosixPath):
         Raises:
             FileNotFoundError: There is no such disk.
         """
-        try:
-            return _disks[self.parts[2]]
-        except (IndexError, KeyError):
-            raise FileNotFoundError(2, "no disk in memory", str(self)) from None
+        parts = self.parts
+        # A disk may be mounted in the directory of another one.
+        disk = _disks.get("/".join(parts[2:4])) or _disks.get("/".join(parts[2:3]))
+        if disk is None:
+            raise FileNotFoundError(2, "no disk in memory", str(self))
+        return disk
 
     def open(
         self,
@@ -198,9 +201,16 @@ class MemoryPath(PosixPath):
         return (path for path in self.iterdir() if fnmatchcase(path.name, pattern))
 
     def rename(self, target: str | os.PathLike[str]) -> MemoryPath:
-        """As ``Path.rename``."""
+        """As ``Path.rename``.
+
+        Raises:
+            OSError: EXDEV if the target is on another disk.
+        """
+        new = MemoryPath(target)
+        if new.disk is not self.disk:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(self), None, str(target))
         self.disk.rename(self, target)
-        return MemoryPath(target)
+        return new
 
     replace = rename
 

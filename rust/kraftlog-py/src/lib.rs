@@ -13,6 +13,7 @@ mod fetched;
 mod log;
 mod memory;
 mod memory_disk;
+mod memory_mounts;
 mod offset_commit;
 mod path;
 mod produced;

@@ -12,6 +12,8 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::memory_mounts::MemoryMounts;
+
 /// The disks that exist, by their root.
 static DISKS: Mutex<BTreeMap<PathBuf, Arc<Disk>>> = Mutex::new(BTreeMap::new());
 /// Their number: without one, opening a log costs one load more.
@@ -54,10 +56,23 @@ fn disk_of(path: &Path) -> Option<Arc<Disk>> {
     path.ancestors().find_map(|root| disks.get(root)).map(Arc::clone)
 }
 
-/// The file system that has this path.
+/// The file system that has this path: with all disks below the outermost one, as these belong to one machine.
 pub(crate) fn file_system(path: &Path) -> Arc<dyn FileSystem> {
-    match disk_of(path) {
-        Some(disk) => Arc::new(disk.fs()),
+    if DISK_COUNT.load(Ordering::Acquire) == 0 {
+        return Arc::new(RealFileSystem);
+    }
+    let disks = disks();
+    let Some(outermost) = path.ancestors().filter(|root| disks.contains_key(*root)).last() else {
+        return Arc::new(RealFileSystem);
+    };
+    let below = disks.range(outermost.to_path_buf()..).take_while(|(root, _)| root.starts_with(outermost));
+    let mut mounts: Vec<_> = below.map(|(root, disk)| (root.clone(), disk.fs())).collect();
+    match mounts.pop() {
+        Some((_, fs)) if mounts.is_empty() => Arc::new(fs),
+        Some(last) => {
+            mounts.push(last);
+            Arc::new(MemoryMounts::new(mounts))
+        }
         None => Arc::new(RealFileSystem),
     }
 }
@@ -261,12 +276,13 @@ impl MemoryDisk {
         Ok(())
     }
 
-    #[pyo3(signature = (changes))]
-    fn stop_after(&self, changes: Option<u64>) {
-        let fs = self.disk.fs();
+    #[pyo3(signature = (changes, *others))]
+    fn stop_after(&self, changes: Option<u64>, others: Vec<PyRef<'_, Self>>) {
+        let mut disks = vec![self.disk.fs()];
+        disks.extend(others.iter().map(|other| other.disk.fs()));
         match changes {
-            Some(changes) => fs.crash_after(fs.change_count().saturating_add(changes)),
-            None => fs.never_crash(),
+            Some(changes) => MemoryFileSystem::crash_together_after(&disks, changes),
+            None => disks.iter().for_each(MemoryFileSystem::never_crash),
         }
     }
 

@@ -59,7 +59,7 @@ def machine_of(node_id, partition):
         ),
         world=SimpleNamespace(now_ms=10.0),
         start_count=1,
-        disk_number=0,
+        replaced_count=0,
         disk_since_ms=0.0,
         is_running=True,
         is_disk_failing=False,

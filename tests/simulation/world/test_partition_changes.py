@@ -100,6 +100,9 @@ def test_a_move_ends_once_the_new_replicas_are_in_sync():
     assert rule(MOVING, **ended, isr=(1, 2, 4)) is None
     assert rule(MOVING, **ended, isr=(1, 2)) == "RINV-33"
     assert rule(MOVING, **ended, isr=(4,), leader=4) is None, "who has joined with this change may lead"
+    lagging = replace(MOVING, replicas=(2, 4, 1), isr=(1, 4), adding_replicas=(4,), removing_replicas=(1,))
+    joined = {"replicas": (2, 4), "adding_replicas": (), "removing_replicas": (), "isr": (2, 4), "leader": 2}
+    assert rule(lagging, **joined) is None, "nor need it be a new replica"
 
 
 def test_a_move_that_is_given_up_leaves_in_sync_who_was():

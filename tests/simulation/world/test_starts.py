@@ -75,7 +75,7 @@ def test_broker_that_lost_its_metadata_log_reads_it_again_before_it_looks_at_its
         ):
             monkeypatch.setattr(owner, name, patch)
         if is_broken:
-            machine.is_disk_failing = True  # the process may end by itself
+            machine.failing_disks.add(0)  # the process may end by itself
             cluster.start(BROKER)
             cluster.run_until(lambda: machine.exit_error is not None, within_ms=60_000)
             assert "no log can be opened" in str(machine.exit_error)

@@ -1,4 +1,4 @@
-"""What an operator changes in a running cluster: voters, levels of features, and where partitions are."""
+"""What an operator changes in a running cluster: voters, levels of features, and where replicas are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from kraftlog.errors import ErrorCode, KraftlogError
-from kraftlog.testing.world.node_machine import CONTROLLER_PORT
+from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kraftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from kraftlog.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -27,6 +28,8 @@ __all__ = ["Administration"]
 
 _TIMEOUT_MS: Final = 3_000
 _RETRY_S: Final = 0.5
+# A broker that is down for longer keeps its replicas where they are.
+_BROKER_ATTEMPTS: Final = 5
 _UPGRADE: Final = 1
 _PREFERRED: Final = 0
 # Anything else may be gone a moment later: no active controller, a replica that lags, another change under way.
@@ -48,6 +51,8 @@ _FINAL_CODES: Final = frozenset(
 
 class Administration:
     """Asks controllers one after the other until the active one has decided; one change at a time, on one loop.
+
+    Brokers are asked what they alone decide.
 
     Args:
         controllers: Of the cluster.
@@ -98,6 +103,28 @@ class Administration:
             ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=(asked,), timeout_ms=_TIMEOUT_MS)
         )
 
+    async def move_directory(self, broker: NodeMachine, topic: str, partition: int, directory: int) -> str:
+        """Begin to move a replica to another log directory of its broker.
+
+        Args:
+            broker: Which has the replica.
+            topic: Of the partition.
+            partition: Its index.
+            directory: Index of a log directory.
+
+        Returns:
+            The name of the broker's error code; REQUEST_TIMED_OUT if it gave no answer, several times.
+        """
+        moved = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=topic, partitions=(partition,))
+        target = AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=str(broker.data_paths[directory]), topics=(moved,))
+        async with self._lock:
+            for _ in range(_BROKER_ATTEMPTS):
+                code = await self._ask(broker, AlterReplicaLogDirsRequest(dirs=(target,)), port=BROKER_PORT)
+                if code != ErrorCode.REQUEST_TIMED_OUT:
+                    return ErrorCode.name_of(code)
+                await asyncio.sleep(_RETRY_S)
+        return ErrorCode.name_of(ErrorCode.REQUEST_TIMED_OUT)
+
     async def _decided(self, request: Message) -> str:
         async with self._lock:
             number = 0
@@ -112,14 +139,14 @@ class Administration:
                     return ErrorCode.name_of(code)
                 await asyncio.sleep(_RETRY_S)
 
-    async def _ask(self, controller: NodeMachine, request: Message) -> int:
+    async def _ask(self, node: NodeMachine, request: Message, *, port: int = CONTROLLER_PORT) -> int:
         connection = None
         try:
             async with asyncio.timeout(2 * _TIMEOUT_MS / 1000):
                 connection = await RpcConnection.open(
                     asyncio.get_running_loop(),
-                    controller.address,
-                    CONTROLLER_PORT,
+                    node.address,
+                    port,
                     client_id="administration",
                     timeout_s=_TIMEOUT_MS / 1000,
                 )
@@ -129,7 +156,7 @@ class Administration:
         finally:
             if connection is not None:
                 connection.close()
-        codes: list[int] = [response.error_code, *_codes_within(response)]
+        codes: list[int] = [getattr(response, "error_code", ErrorCode.NONE), *_codes_within(response)]
         return max(codes, key=bool)
 
 
@@ -139,6 +166,8 @@ def _codes_within(response: Any) -> list[int]:
         return [result.error_code for result in response.results]
     if isinstance(response, AlterPartitionReassignmentsResponse):
         return [partition.error_code for topic in response.responses for partition in topic.partitions]
+    if isinstance(response, AlterReplicaLogDirsResponse):
+        return [partition.error_code for topic in response.results for partition in topic.partitions]
     if isinstance(response, ElectLeadersResponse):
         return [result.error_code for topic in response.replica_election_results for result in topic.partition_result]
     return []

@@ -62,6 +62,7 @@ class Cluster(OperatedCluster):
         controllers: Nodes 1 to this number are controllers.
         brokers: The nodes behind them.
         combined: So many of the controllers are brokers, too.
+        directories: Log directories of each broker, each on a disk of its own; the first one has the metadata log.
         properties: Settings of every node, with Kafka's keys.
         checks: Whether invariants are checked.
         levels: Features that do not begin with their newest level; with kraft.version 0 the voters are static.
@@ -84,6 +85,7 @@ class Cluster(OperatedCluster):
         controllers: int = 3,
         brokers: int = 3,
         combined: int = 0,
+        directories: int = 1,
         properties: Mapping[str, str] | None = None,
         checks: bool = True,
         levels: Mapping[str, int] | None = None,
@@ -93,7 +95,12 @@ class Cluster(OperatedCluster):
         self.story = Story(self.world)
         self.levels = dict(levels or {})
         shape = ClusterShape(
-            controllers=controllers, brokers=brokers, combined=combined, properties=properties, levels=levels
+            controllers=controllers,
+            brokers=brokers,
+            combined=combined,
+            directories=directories,
+            properties=properties,
+            levels=levels,
         )
         try:
             nodes = {machine.name: machine for machine in self._make_machines(shape)}
@@ -150,7 +157,7 @@ class Cluster(OperatedCluster):
     def _fail_callback(self, machine: NodeMachine) -> None:
         failure = machine.loop.failures[0]
         error = failure.get("exception")
-        if machine.is_disk_failing and isinstance(error, OSError):
+        if machine.may_end and isinstance(error, OSError):
             machine.loop.failures.clear()
             return
         reason = f"{machine.name}: {failure.get('message')}: {error!r}"
@@ -158,7 +165,7 @@ class Cluster(OperatedCluster):
 
     def _on_exit(self, machine: NodeMachine) -> None:
         self.tell(machine.name, f"ends by itself: {machine.exit_error!r}")
-        if not machine.is_disk_failing:
+        if not machine.may_end:
             reason = f"{machine.name}: the process ended by itself: {machine.exit_error!r}"
             raise InvariantViolationError("exit", reason, self.story.last(40)) from machine.exit_error
 
@@ -257,10 +264,16 @@ class Cluster(OperatedCluster):
             return []
         return [(found.topic, found.index) for found in node.partitions if found.is_leader]
 
-    def may_lose(self, name: str) -> bool:
-        """Whether a disk may go: of a broker that is no controller; every other one is sound and has all records."""
+    def disk_of(self, name: str, which: int) -> int:
+        """The index of a disk of a node by a number that counts them."""
+        return which % len(self.nodes[name].disks)
+
+    def may_lose(self, name: str, disk: int = 0) -> bool:
+        """Whether a disk may go: it holds no voter's log, and every other broker is sound and has all records."""
         controller = self.controller
-        if self.nodes[name].roles != ("broker",) or controller is None:
+        if controller is None or "broker" not in self.nodes[name].roles:
+            return False
+        if not disk and "controller" in self.nodes[name].roles:
             return False
         node = self.nodes[controller].node
         others = [machine for other, machine in self.nodes.items() if other != name and "broker" in machine.roles]
@@ -431,18 +444,30 @@ class Cluster(OperatedCluster):
     # Faults of disks
 
     def fail_disk(
-        self, name: str, operation: Literal["read", "write", "sync", "open", "change"] = "sync", *, after: int = 0
+        self,
+        name: str,
+        operation: Literal["read", "write", "sync", "open", "change"] = "sync",
+        *,
+        after: int = 0,
+        disk: int = 0,
     ) -> None:
-        """Let an operation of a node's disk fail with EIO, after so many that work; the process may end."""
-        self.tell(name, f"has a disk on which {operation} fails after {after} more")
-        self.nodes[name].is_disk_failing = True
-        self.nodes[name].disk.fail(operation, after, errno.EIO)
+        """Let an operation of one disk of a node fail with EIO, after so many that work; the process may end.
 
-    def fill_disk(self, name: str) -> None:
-        """Let a node's disk be full: writes fail with ENOSPC."""
-        self.tell(name, "has a full disk")
-        self.nodes[name].is_disk_failing = True
-        self.nodes[name].disk.set_capacity(0)
+        It ends if the disk is the first one, with the metadata log; otherwise the directory on it goes offline.
+        """
+        self.tell(name, f"has {self._disk(name, disk)} on which {operation} fails after {after} more")
+        self.nodes[name].failing_disks.add(disk)
+        self.nodes[name].disks[disk].fail(operation, after, errno.EIO)
+
+    def fill_disk(self, name: str, disk: int = 0) -> None:
+        """Let a disk of a node be full: writes fail with ENOSPC."""
+        self.tell(name, f"has {self._disk(name, disk)} that is full")
+        self.nodes[name].failing_disks.add(disk)
+        self.nodes[name].disks[disk].set_capacity(0)
+
+    def _disk(self, name: str, index: int) -> str:
+        """A disk, as the story names it."""
+        return "a disk" if len(self.nodes[name].disks) == 1 else f"a disk ({index + 1})"
 
     def slow_disk(self, name: str, most_ms: float | None) -> None:
         """Let fsync take up to ``most_ms``; None for what it took."""
@@ -450,27 +475,28 @@ class Cluster(OperatedCluster):
         machine.flush_ms = FLUSH_MS if most_ms is None else (most_ms / 20, most_ms)
         self.tell(name, "has a disk of usual speed" if most_ms is None else f"takes up to {most_ms:g} ms per fsync")
 
-    def mend_disk(self, name: str) -> None:
-        """Let a node's disk work again."""
-        self.nodes[name].disk.clear_faults()
-        self.nodes[name].disk.set_capacity(None)
+    def mend_disks(self, name: str) -> None:
+        """Let the disks of a node work again."""
+        for disk in self.nodes[name].disks:
+            disk.clear_faults()
+            disk.set_capacity(None)
 
     def restart_mended(self, name: str) -> None:
-        """Start a node again whose disk failed, with a disk that works; an empty one if what it held is spoilt."""
+        """Start a node again with disks that work; one whose contents a fault spoilt is replaced by an empty one."""
         self.kill(name)
-        self.mend_disk(name)
-        if self.nodes[name].has_bad_disk:
-            self.replace_disk(name)
-        self.nodes[name].is_disk_failing = False
+        self.mend_disks(name)
+        for disk in sorted(self.nodes[name].bad_disks):
+            self.replace_disk(name, disk)
+        self.nodes[name].failing_disks.clear()
         self.start(name)
 
-    def replace_disk(self, name: str) -> None:
-        """Kill a broker and give it an empty disk, formatted for this cluster."""
+    def replace_disk(self, name: str, disk: int = 0) -> None:
+        """Kill a broker and put an empty disk, formatted for this cluster, in the place of one."""
         self.kill(name)
-        self.tell(name, "gets an empty disk")
-        self.nodes[name].replace_disk()
+        self.tell(name, f"gets {self._disk(name, disk)} that is empty")
+        self.nodes[name].replace_disk(disk)
 
-    def spoil(self, name: str, kind: Literal["rot", "misdirected"] = "rot") -> str | None:
+    def spoil(self, name: str, kind: Literal["rot", "misdirected"] = "rot", *, disk: int = 0) -> str | None:
         """Spoil a segment of a broker's log, durably: flip a bit, or write a sector of another place over it.
 
         The sector is of the same partition. Nothing in a batch says of which partition it is, so that nobody could tell
@@ -482,7 +508,7 @@ class Cluster(OperatedCluster):
         machine, rng = self.nodes[name], self.world.rng
         files = [
             file
-            for folder in machine.data_path.iterdir()
+            for folder in machine.data_paths[disk].iterdir()
             if folder.is_dir() and not folder.name.startswith("__")
             for file in folder.glob("*.log")
             if file.stat().st_size
@@ -491,14 +517,15 @@ class Cluster(OperatedCluster):
             return None
         file = rng.choice(files)
         size = file.stat().st_size
-        machine.has_bad_disk = machine.is_disk_failing = True
+        machine.bad_disks.add(disk)
+        machine.failing_disks.add(disk)
         if kind == "rot":
-            machine.disk.flip_bit(file, rng.randrange(size * 8))
+            machine.disks[disk].flip_bit(file, rng.randrange(size * 8))
         else:
             position = rng.randrange(max(1, size - _SECTOR_BYTES))
             source = rng.choice([other for other in files if other.parent == file.parent])
             sector = source.read_bytes()[:_SECTOR_BYTES]
-            handle = machine.disk.open(file, "write")
+            handle = machine.disks[disk].open(file, "write")
             handle.write_at(position, sector[: size - position])
             handle.sync()
             handle.close()

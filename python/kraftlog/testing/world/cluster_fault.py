@@ -20,7 +20,7 @@ _MOST_INDEX = 60
 # With one voter less a majority of these can still lose one.
 _LEAST_VOTERS = 3
 _UPGRADED = (METADATA_VERSION, KRAFT_VERSION, "transaction.version", ELIGIBLE_LEADER_REPLICAS_VERSION)
-_MOST_CHANGES = 4
+_MOST_CHANGES = 6
 # A partition is moved to so many replicas at least, if it had as many.
 _LEAST_REPLICAS = 2
 
@@ -195,37 +195,43 @@ def _slow_disk(target: _Target, *, node: Value, most_ms: int, for_ms: int) -> bo
     return True
 
 
-def _fail_disk(target: _Target, *, node: Value, operation: Any, after: int, for_ms: int) -> bool:
+def _fail_disk(target: _Target, *, node: Value, operation: Any, after: int, for_ms: int, disk: int = 0) -> bool:
     name = target.node(node)
     if name is None:
         return False
-    target.cluster.fail_disk(name, operation, after=after)
+    target.cluster.fail_disk(name, operation, after=after, disk=target.cluster.disk_of(name, disk))
     target.later(for_ms, lambda: target.cluster.restart_mended(name))
     return True
 
 
-def _fill_disk(target: _Target, *, node: Value, for_ms: int) -> bool:
+def _fill_disk(target: _Target, *, node: Value, for_ms: int, disk: int = 0) -> bool:
     name = target.node(node)
     if name is None:
         return False
-    target.cluster.fill_disk(name)
+    target.cluster.fill_disk(name, target.cluster.disk_of(name, disk))
     target.later(for_ms, lambda: target.cluster.restart_mended(name))
     return True
 
 
-def _spoil(target: _Target, *, node: Value, kind: Any, for_ms: int) -> bool:
+def _spoil(target: _Target, *, node: Value, kind: Any, for_ms: int, disk: int = 0) -> bool:
     name = target.node(node)
-    if name is None or not target.cluster.may_lose(name) or target.cluster.spoil(name, kind) is None:
+    if name is None:
+        return False
+    index = target.cluster.disk_of(name, disk)
+    if not target.cluster.may_lose(name, index) or target.cluster.spoil(name, kind, disk=index) is None:
         return False
     target.later(for_ms, lambda: target.cluster.restart_mended(name))
     return True
 
 
-def _replace_disk(target: _Target, *, node: Value, for_ms: int) -> bool:
+def _replace_disk(target: _Target, *, node: Value, for_ms: int, disk: int = 0) -> bool:
     name = target.node(node)
-    if name is None or not target.cluster.may_lose(name):
+    if name is None:
         return False
-    target.cluster.replace_disk(name)
+    index = target.cluster.disk_of(name, disk)
+    if not target.cluster.may_lose(name, index):
+        return False
+    target.cluster.replace_disk(name, index)
     target.later(for_ms, lambda: target.cluster.start(name))
     return True
 
@@ -257,6 +263,19 @@ def _move(target: _Target, *, partition: int, to: int, fewer: int) -> bool:
     brokers = sorted(machine.node_id for machine in target.cluster.nodes.values() if "broker" in machine.roles)
     count = max(min(_LEAST_REPLICAS, len(replicas)), len(replicas) - fewer)
     target.cluster.move_partition(topic, index, [brokers[(to + each) % len(brokers)] for each in range(count)])
+    return True
+
+
+def _move_directory(target: _Target, *, partition: int, replica: int, disk: int) -> bool:
+    found = target.partition(partition)
+    if found is None:
+        return False
+    topic, index, replicas = found
+    broker_id = replicas[replica % len(replicas)]
+    name = next(name for name, machine in target.cluster.nodes.items() if machine.node_id == broker_id)
+    if len(target.cluster.nodes[name].disks) == 1:
+        return False
+    target.cluster.move_directory(name, topic, index, target.cluster.disk_of(name, disk))
     return True
 
 
@@ -293,6 +312,10 @@ def _damage(rng: Random) -> dict[str, Value]:
 
 def _link(rng: Random) -> dict[str, Value]:
     return {"node": _node(rng), "to": rng.randrange(_MOST_INDEX)}
+
+
+def _disk(rng: Random) -> dict[str, Value]:
+    return {"disk": rng.randrange(_MOST_INDEX)}
 
 
 FAULTS: dict[str, _Kind] = {
@@ -334,15 +357,22 @@ FAULTS: dict[str, _Kind] = {
             "node": _node(rng),
             "operation": rng.choice(("read", "write", "sync", "sync", "open", "change")),
             "after": rng.choice((0, 1, rng.randrange(100))),
+            **_disk(rng),
             "for_ms": _ms(rng),
         },
         _fail_disk,
     ),
-    "fill_disk": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _fill_disk),
+    "fill_disk": _Kind(lambda rng: {"node": _node(rng), **_disk(rng), "for_ms": _ms(rng)}, _fill_disk),
     "spoil": _Kind(
-        lambda rng: {"node": _node(rng), "kind": rng.choice(("rot", "misdirected")), "for_ms": _ms(rng)}, _spoil
+        lambda rng: {
+            "node": _node(rng),
+            "kind": rng.choice(("rot", "misdirected")),
+            **_disk(rng),
+            "for_ms": _ms(rng),
+        },
+        _spoil,
     ),
-    "replace_disk": _Kind(lambda rng: {"node": _node(rng), "for_ms": _ms(rng)}, _replace_disk),
+    "replace_disk": _Kind(lambda rng: {"node": _node(rng), **_disk(rng), "for_ms": _ms(rng)}, _replace_disk),
 }
 # What an operator does while faults happen.
 CHANGES: dict[str, _Kind] = {
@@ -355,6 +385,10 @@ CHANGES: dict[str, _Kind] = {
             "fewer": rng.choice((0, 0, 1)),
         },
         _move,
+    ),
+    "move_directory": _Kind(
+        lambda rng: {"partition": rng.randrange(_MOST_INDEX), "replica": rng.randrange(_MOST_INDEX), **_disk(rng)},
+        _move_directory,
     ),
     "upgrade": _Kind(lambda rng: {"feature": rng.choice(_UPGRADED)}, _upgrade),
 }

@@ -16,6 +16,7 @@ from kraftlog.testing.world.stepped_executor import SteppedExecutor
 from kraftlog.testing.world.stepped_worker import SteppedWorker
 
 if TYPE_CHECKING:
+    from kraftlog._kraftlog import MemoryDisk
     from kraftlog.host import Step
     from kraftlog.testing.world.network import ListeningSocket, SimulatedSocket
     from kraftlog.testing.world.world import Event, World
@@ -55,8 +56,8 @@ class Machine:
     Attributes:
         address: In the simulated network.
         loop: Of the process that runs; a new one after each start.
-        path: Root of its disk.
-        disk: What the process keeps when the machine stops.
+        path: Root of its first disk.
+        disks: What the process keeps when the machine stops.
         flush_ms, work_ms: Least and most time of an fsync, and of other blocking work.
         has_ended_within_event: Whether the last process did things in its last event that no watcher saw.
         clock_rate: How fast its clocks go, 1 is right; for timers that are set from here on.
@@ -68,10 +69,9 @@ class Machine:
         self.name = name
         self.network = world.network
         self.address = f"10.0.{len(world.machines) // 250}.{len(world.machines) % 250 + 1}"
-        # The same in each process, as messages name files; not of the seed alone, as two worlds may have it.
-        self.disk_name = unused_name(f"{world.seed}-{name}")
-        self.disk = add_disk(self.disk_name)
-        self.path = MemoryPath(MEMORY_ROOT, self.disk_name)
+        self._disk_names: list[str] = []
+        self.disks: list[MemoryDisk] = []
+        self.path = self.add_disk()
         self.flush_ms = FLUSH_MS
         self.work_ms = (0.02, 0.5)
         self.wall_offset_ms = 0
@@ -93,7 +93,7 @@ class Machine:
         self._incarnation = 0
         self._pools: list[_Pool] = []
         self.workers: list[SteppedWorker] = []
-        # After which change of the disk the machine stops, and what stops it.
+        # After which change of its disks the machine stops, and what stops it.
         self._last_change: int | None = None
         self.has_ended_within_event = False
         self._stop_at_change: Callable[[], None] = self.stop
@@ -102,6 +102,35 @@ class Machine:
         self.loop = MachineLoop(self)  # type: ignore[abstract]
         self.default_executor = SteppedExecutor(self, 8)
         world.machines[name] = self
+
+    # Disks
+
+    def add_disk(self) -> MemoryPath:
+        """Another, empty disk; returns its root, which for all but the first is a directory of the first."""
+        if self.disks:
+            name = f"{self._disk_names[0]}/disk-{len(self.disks) + 1}"
+        else:
+            # The same in each process, as messages name files; not of the seed alone, as two worlds may have it.
+            name = unused_name(f"{self.world.seed}-{self.name}")
+        self._disk_names.append(name)
+        self.disks.append(add_disk(name))
+        return MemoryPath(MEMORY_ROOT, name)
+
+    @property
+    def disk(self) -> MemoryDisk:
+        """The first one."""
+        return self.disks[0]
+
+    @property
+    def change_count(self) -> int:
+        """Operations since the last stop that changed or synced something on any disk."""
+        return sum(disk.change_count for disk in self.disks)
+
+    def replace_disk(self, index: int = 0) -> None:
+        """Put an empty disk in the place of one; the process has to be stopped."""
+        name = self._disk_names[index]
+        remove_disk(name)
+        self.disks[index] = add_disk(name)
 
     # Host
 
@@ -289,7 +318,7 @@ class Machine:
             _set_running_loop(None)
             self._is_entered = False
         self._free_at_ns = world.now_ns + self._drift_ns - drift_ns
-        if self._last_change is not None and self.disk.change_count >= self._last_change:
+        if self._last_change is not None and self.change_count >= self._last_change:
             # What was sent in this event is lost with the connections.
             self._stop_at_change()
             self.has_ended_within_event = True
@@ -310,7 +339,9 @@ class Machine:
     def _flush(self, pool: _Pool) -> None:
         pool.due_count -= 1
         if pool.native.queued_count:
-            self.disk.set_now_ms(self.wall_ms())
+            now_ms = self.wall_ms()
+            for disk in self.disks:
+                disk.set_now_ms(now_ms)
             index = self.world.rng.randrange(pool.native.queued_count)
             self._work(lambda: pool.native.run_next(index))
 
@@ -386,16 +417,17 @@ class Machine:
             self.wake_up()
 
     def stop_after_changes(self, changes: int | None, stop: Callable[[], None]) -> None:
-        """Let the disk take so many further changes, then call ``stop``, which has to stop the machine.
+        """Let the disks take so many further changes, then call ``stop``, which has to stop the machine.
 
-        Nothing that is done later in the same event has an effect: the disk fails, and what is sent is lost.
+        Nothing that is done later in the same event has an effect: the disks fail, and what is sent is lost.
 
         Args:
             changes: Writes, syncs and changes of names; None takes an earlier call back.
             stop: What is to happen.
         """
-        self.disk.stop_after(changes)
-        self._last_change = None if changes is None else self.disk.change_count + changes
+        first, *others = self.disks
+        first.stop_after(changes, *others)
+        self._last_change = None if changes is None else self.change_count + changes
         self._stop_at_change = stop
 
     def stop(self, *, data: Any = "nothing", names: Any = "nothing") -> None:
@@ -420,8 +452,9 @@ class Machine:
                 if hasattr(sock, "reset"):
                     sock.reset()
                 sock.close()
-        self.disk.crash(data, names, seed=self.world.rng.getrandbits(64))
-        self.disk.set_fault_seed(self.world.rng.getrandbits(64))
+        for disk in self.disks:
+            disk.crash(data, names, seed=self.world.rng.getrandbits(64))
+            disk.set_fault_seed(self.world.rng.getrandbits(64))
         self._pools = []
         self.workers = []
 
@@ -434,11 +467,6 @@ class Machine:
         self.default_executor = SteppedExecutor(self, 8)
         return self.loop
 
-    def replace_disk(self) -> None:
-        """Another, empty disk; the process has to be stopped."""
-        remove_disk(self.disk_name)
-        self.disk = add_disk(self.disk_name)
-
     def close(self) -> None:
         """The world ends."""
         if self.is_running:
@@ -447,7 +475,8 @@ class Machine:
         for relic in relics:
             if isinstance(relic, asyncio.Task) and not relic.done():
                 _end(relic)
-        remove_disk(self.disk_name)
+        for name in self._disk_names:
+            remove_disk(name)
 
 
 def _end(task: asyncio.Task[Any]) -> None:

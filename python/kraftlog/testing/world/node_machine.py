@@ -38,26 +38,31 @@ class NodeMachine(Machine):
         name: Unique.
         node_id: node.id.
         roles: process.roles.
+        directories: Log directories, each on a disk of its own; the first one has the metadata log.
 
     Attributes:
         properties: Of the configuration; what is changed holds from the next start on.
         node: The node that runs, or that ran last.
         start_task: Of the last start.
         start_count: Processes so far.
-        disk_number: Disks so far, less one.
-        disk_since_ms: Time of the world since when it has this disk.
-        directory_id: Of the log directory, once it is formatted.
+        disk_number: Disks with the metadata log so far, less one.
+        replaced_count: How often any of its disks was replaced.
+        disk_since_ms: Time of the world since when it has the newest of its disks.
+        data_paths: The log directories.
+        directory_id: Of the first one, once it is formatted.
         voter_listener_name: Of the listener by which other voters reach it.
-        has_bad_disk: Whether a fault spoilt what its disk holds; nothing is expected of its bytes then.
-        is_disk_failing: Whether its disk fails, or did since the last start: the process may end by itself.
+        bad_disks: Those of which a fault spoilt what they hold; nothing is expected of the bytes then.
+        failing_disks: Those that fail, or did since the last start.
         is_shutting_down: Whether the process was asked to end and has not ended yet.
         was_ended_cleanly: Whether the process before this one has left its clean-shutdown file.
         on_exit: Called when the process has ended by itself.
         exit_error: Why the process ended by itself: the node could not start, or its metadata log failed.
     """
 
-    def __init__(self, world: World, name: str, *, node_id: int, roles: Sequence[str]) -> None:
+    def __init__(self, world: World, name: str, *, node_id: int, roles: Sequence[str], directories: int = 1) -> None:
         super().__init__(world, name)
+        roots = [self.path, *(self.add_disk() for _ in range(directories - 1))]
+        self.data_paths: list[Any] = [root / "data" for root in roots]
         self.node_id = node_id
         self.roles = tuple(roles)
         self.properties: dict[str, str] = {}
@@ -70,9 +75,10 @@ class NodeMachine(Machine):
         self.on_exit: Callable[[NodeMachine], None] | None = None
         self.start_count = 0
         self.disk_number = 0
+        self.replaced_count = 0
         self.disk_since_ms = 0.0
-        self.has_bad_disk = False
-        self.is_disk_failing = False
+        self.bad_disks: set[int] = set()
+        self.failing_disks: set[int] = set()
         self.directory_id = Uuid.ZERO
         self.voter_listener_name = "CONTROLLER"
         self._voters: Sequence[DynamicVoter] | None = ()
@@ -89,13 +95,28 @@ class NodeMachine(Machine):
 
     @property
     def data_path(self) -> Any:
-        """The one log directory."""
-        return self.path / "data"
+        """The first log directory."""
+        return self.data_paths[0]
+
+    @property
+    def has_bad_disk(self) -> bool:
+        """Whether one of its disks is bad."""
+        return bool(self.bad_disks)
+
+    @property
+    def is_disk_failing(self) -> bool:
+        """Whether one of its disks fails, or did since the last start."""
+        return bool(self.failing_disks)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the process may end by itself: the disk of the metadata log fails, which all others depend on."""
+        return 0 in self.failing_disks
 
     def format(
         self, cluster_id: str, voters: Sequence[DynamicVoter] | None, levels: Mapping[str, int] | None = None
     ) -> None:
-        """Format the log directory, durably, as ``kraftlog storage format --initial-controllers`` does.
+        """Format the log directories, durably, as ``kraftlog storage format --initial-controllers`` does.
 
         Args:
             cluster_id: Of the cluster.
@@ -105,30 +126,34 @@ class NodeMachine(Machine):
         self._cluster_id, self._voters, self._levels = cluster_id, voters, levels or {}
         self._format()
 
-    def replace_disk(self) -> None:
-        """Another, empty disk, formatted for the same cluster; the process has to be stopped.
+    def replace_disk(self, index: int = 0) -> None:
+        """Put an empty disk, formatted for the same cluster, in the place of one; the process has to be stopped.
 
         Raises:
-            RuntimeError: It runs, or the node is a controller, whose directory is a voter.
+            RuntimeError: It runs, or the directory is that of a controller, which is a voter.
         """
-        if self.is_running or "controller" in self.roles:
+        if self.is_running or ("controller" in self.roles and not index):
             msg = f"{self.name} runs" if self.is_running else f"{self.name}: the directory is part of the quorum"
             raise RuntimeError(msg)
-        super().replace_disk()
-        self.disk_number += 1
+        super().replace_disk(index)
+        self.replaced_count += 1
+        if not index:
+            self.disk_number += 1
         self.disk_since_ms = self.world.now_ms
-        self.has_bad_disk = self.is_disk_failing = False
+        self.bad_disks.discard(index)
+        self.failing_disks.discard(index)
         self._format()
 
     def _format(self) -> None:
         formatter = Formatter(
-            directories=[self.data_path],
+            directories=self.data_paths,
             metadata_directory=self.data_path,
             cluster_id=self._cluster_id,
             node_id=NodeId(self.node_id),
             feature_levels=self._levels,
             initial_voters=tuple(self._voters) if self._voters is not None and "controller" in self.roles else None,
             has_dynamic_quorum=self._voters is not None,
+            ignore_formatted=self.replaced_count > 0,
             report=lambda _: None,
         )
         self.run_now(formatter.run)
@@ -187,11 +212,11 @@ class NodeMachine(Machine):
 
     async def _shut_down(self, ended: Callable[[list[str]], None]) -> None:
         await self._close_node()
-        changes = self.disk.change_count
+        changes = self.change_count
         await asyncio.sleep(_REST_S)
         kept = self._kept(asyncio.current_task())
-        if self.disk.change_count != changes:
-            kept.append("its disk, which it has changed since")
+        if self.change_count != changes:
+            kept.append("its disks, which it has changed since")
 
         def end() -> None:
             self.stop()
@@ -242,6 +267,7 @@ class ClusterShape:
         controllers: Nodes 1 to this number are voters.
         brokers: Those behind them are brokers.
         combined: So many of the voters, the first ones, are brokers, too.
+        directories: Log directories of each broker, each on a disk of its own.
         properties: Settings of every node.
         levels: Features that do not begin with the level that the newest metadata.version gives them; with
             kraft.version 0 the voters are static.
@@ -250,6 +276,7 @@ class ClusterShape:
     controllers: int = 3
     brokers: int = 3
     combined: int = 0
+    directories: int = 1
     properties: Mapping[str, str] | None = None
     levels: Mapping[str, int] | None = None
 
@@ -257,7 +284,9 @@ class ClusterShape:
 def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
     """Format the machines of a cluster; their nodes are not started."""
     machines = [
-        NodeMachine(world, f"node-{number}", node_id=number, roles=["broker", "controller"])
+        NodeMachine(
+            world, f"node-{number}", node_id=number, roles=["broker", "controller"], directories=shape.directories
+        )
         for number in range(1, shape.combined + 1)
     ]
     machines += [
@@ -265,7 +294,7 @@ def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
         for number in range(shape.combined + 1, shape.controllers + 1)
     ]
     machines += [
-        NodeMachine(world, f"broker-{number}", node_id=number, roles=["broker"])
+        NodeMachine(world, f"broker-{number}", node_id=number, roles=["broker"], directories=shape.directories)
         for number in range(shape.controllers + 1, shape.controllers + shape.brokers + 1)
     ]
 
@@ -305,7 +334,7 @@ def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
             "listeners": ",".join(listeners),
             "controller.listener.names": "CONTROLLER",
             **quorum,
-            "log.dirs": str(machine.data_path),
+            "log.dirs": ",".join(map(str, machine.data_paths)),
             "log.flush.on.ack": "true",
             # One thread has one order of events.
             "kraftlog.data.path": "python",

@@ -74,6 +74,14 @@ class OperatedCluster(ABC):
             f"{topic}-{partition} is on {where}", lambda operator: operator.move(topic, partition, tuple(replicas))
         )
 
+    def move_directory(self, name: str, topic: str, partition: int, directory: int) -> None:
+        """Begin to move the replica that a broker has of a partition to another of its log directories, by index."""
+        machine = self.nodes[name]
+        self._change(
+            f"{name} has {topic}-{partition} in directory {directory + 1}",
+            lambda operator: operator.move_directory(machine, topic, partition, directory),
+        )
+
     def elect_preferred(self, topic: str, partition: int) -> None:
         """Begin to have the preferred replica of a partition lead."""
         self._change(

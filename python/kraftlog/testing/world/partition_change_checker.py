@@ -74,8 +74,9 @@ class PartitionChangeChecker:
             return None
         is_completed = was.is_reassigning and not now.is_reassigning
         if now.has_leader and now.leader != was.leader and now.leader not in {*was.isr, *was.elr}:
-            # One change may add a replica to the in-sync set, end the move with that, and elect the replica.
-            has_joined = is_completed and was.has_leader and now.leader in was.adding_replicas
+            # One change may add a replica to the in-sync set, end the move with that, and elect the replica: its leader
+            # says that it is in sync. It need not be a new one.
+            has_joined = is_completed and was.has_leader and now.leader in was.replicas
             problem = None if has_joined else self._unclean_problem(key, was, now)
             if problem is not None:
                 return "RINV-29", f"{problem}: {was} became {now}"

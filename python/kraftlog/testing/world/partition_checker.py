@@ -204,7 +204,7 @@ class PartitionChecker:
         self.looked["RINV-07"] += 1
         if not log_start <= high_watermark <= log_end:
             self._fail("RINV-07", f"{name}: log start {log_start}, high watermark {high_watermark}, end {log_end}")
-        place = (machine.node_id, machine.disk_number, key)
+        place = (machine.node_id, machine.replaced_count, key)
         if before is None and replica.is_back:
             self._log_starts.pop(place, None)
         if log_start < self._log_starts.get(place, 0):

@@ -31,7 +31,11 @@ def missing_recovery(machines: Collection[NodeMachine], has_lost_last_disk: Last
             return "INV-34", f"{machine.name} does not serve"
         nodes[machine.node_id] = machine.node
     restarted = {machine.node_id for machine in machines if machine.start_count > 1}
-    return _missing_metadata(nodes) or _missing_partitions(nodes, restarted, has_lost_last_disk)
+    return (
+        _missing_metadata(nodes)
+        or _missing_partitions(nodes, restarted, has_lost_last_disk)
+        or next(filter(None, map(_missing_move, machines)), None)
+    )
 
 
 def missing_leader(
@@ -75,6 +79,25 @@ def _missing_metadata(nodes: dict[int, Node]) -> tuple[str, str] | None:
         broker_id for broker_id, broker in nodes[leaders[0]].metadata.image.cluster.brokers.items() if broker.fenced
     ]
     return ("RINV-34", f"fenced brokers: {fenced}") if fenced else None
+
+
+def _missing_move(machine: NodeMachine) -> tuple[str, str] | None:
+    """Of a broker with several log directories: a copy that has not taken its log's place, or a wrong assignment."""
+    if len(machine.data_paths) == 1 or machine.node is None:
+        return None
+    copies = [path.name for data in machine.data_paths for path in data.iterdir() if path.name.endswith("-future")]
+    if copies:
+        return "RINV-88", f"{machine.name} still moves {', '.join(copies)}"
+    image = machine.node.metadata.image
+    for found in machine.node.partitions:
+        topic = image.topics.by_id(found.topic_id)
+        known = None if topic is None else topic.partitions.get(found.index)
+        if known is not None and machine.node_id in known.replicas:
+            assigned = known.directories[list(known.replicas).index(machine.node_id)]
+            if assigned != found.log_dir.directory_id:
+                what = f"{found.topic}-{found.index} is in {found.log_dir.path}, the metadata has {assigned}"
+                return "RINV-88", f"{machine.name}: {what}"
+    return None
 
 
 def _missing_partitions(

@@ -49,6 +49,7 @@ class ClusterScenario:
         controllers: How many.
         brokers: How many.
         combined: How many of the controllers are brokers, too.
+        directories: Log directories of each broker, each on a disk of its own.
         properties: Settings of every node.
         faults: By time, milliseconds since the world began.
         end_ms: When the cluster is healed, milliseconds.
@@ -65,11 +66,14 @@ class ClusterScenario:
     breaks: str | None = None
     levels: tuple[tuple[str, int], ...] = ()
     combined: int = 0
+    directories: int = 1
 
     def __str__(self) -> str:
         lines = [f"world seed={self.seed} controllers={self.controllers} brokers={self.brokers}"]
         if self.combined:
             lines[0] += f" combined={self.combined}"
+        if self.directories > 1:
+            lines[0] += f" directories={self.directories}"
         lines += [f"set {name}={value}" for name, value in self.properties]
         lines += [f"level {name}={level}" for name, level in self.levels]
         lines += [str(fault) for fault in self.faults]
@@ -127,6 +131,7 @@ class ClusterScenario:
             breaks,
             tuple(levels),
             world.get("combined", 0),
+            world.get("directories", 1),
         )
 
 
@@ -218,7 +223,17 @@ def draw(seed: int) -> ClusterScenario:
     changes = draw_changes(rng, begin_ms=_FIRST_FAULT_MS, end_ms=end_ms)
     levels = _draw_levels(rng) if any(change.kind == "upgrade" for change in changes) else ()
     events = tuple(sorted((*faults, *changes), key=lambda fault: fault.at_ms))
-    return ClusterScenario(seed, controllers, brokers, settings, events, end_ms, levels=levels, combined=combined)
+    return ClusterScenario(
+        seed,
+        controllers,
+        brokers,
+        settings,
+        events,
+        end_ms,
+        levels=levels,
+        combined=combined,
+        directories=Random(f"{seed}/directories").choice((1, 1, 2, 3)),
+    )
 
 
 def _draw_cleaning(rng: Random) -> dict[str, int | float]:
@@ -262,6 +277,7 @@ def run(scenario: ClusterScenario, workload: Workload, *, cluster_type: type[Clu
         controllers=scenario.controllers,
         brokers=scenario.brokers,
         combined=scenario.combined,
+        directories=scenario.directories,
         properties=dict(scenario.properties),
         levels=dict(scenario.levels),
     )

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DirectoryHandle, FileHandle, FileSystem, Metadata, OpenMode};
@@ -40,6 +41,8 @@ struct State {
     now_ms: i64,
     changes: u64,
     crash_after_changes: Option<u64>,
+    /// What is left until a crash, of changes of several disks together.
+    changes_left: Option<Arc<AtomicU64>>,
     capacity_bytes: Option<u64>,
     faults: Faults,
     recording: Option<Vec<State>>,
@@ -61,6 +64,10 @@ impl State {
         }
         if self.crash_after_changes.is_some_and(|limit| self.changes >= limit) {
             return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        if let Some(left) = &self.changes_left {
+            let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            taken.map_err(|_| io::Error::from_raw_os_error(libc::EIO))?;
         }
         self.changes += 1;
         if let Some(mut recording) = self.recording.take() {
@@ -153,9 +160,19 @@ impl MemoryFileSystem {
         self.lock().crash_after_changes = Some(changes);
     }
 
-    /// Undo [`Self::crash_after`].
+    /// After `changes` further such operations on any of these disks, every further one fails on each of them.
+    pub fn crash_together_after(disks: &[Self], changes: u64) {
+        let left = Arc::new(AtomicU64::new(changes));
+        for disk in disks {
+            disk.lock().changes_left = Some(Arc::clone(&left));
+        }
+    }
+
+    /// Undo [`Self::crash_after`] and [`Self::crash_together_after`].
     pub fn never_crash(&self) {
-        self.lock().crash_after_changes = None;
+        let mut state = self.lock();
+        state.crash_after_changes = None;
+        state.changes_left = None;
     }
 
     /// Names of the directories in a directory, in order.

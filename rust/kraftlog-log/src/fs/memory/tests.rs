@@ -118,6 +118,22 @@ fn faults_come_when_told() {
 }
 
 #[test]
+fn disks_of_a_machine_stop_together() {
+    let ((first, file), (second, other)) = (disk(), disk());
+    MemoryFileSystem::crash_together_after(&[first.clone(), second.clone()], 3);
+    file.write_all_at(&[b"one"], 0).unwrap();
+    other.write_all_at(&[b"two"], 0).unwrap();
+    other.sync_data().unwrap();
+    for result in [file.sync_data(), other.write_all_at(&[b"three"], 0)] {
+        assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EIO));
+    }
+    assert_eq!(content(&second), Some(b"two".to_vec()));
+    first.never_crash();
+    file.sync_data().unwrap();
+    assert!(other.sync_data().is_err());
+}
+
+#[test]
 fn recordings_hold_the_state_before_each_change() {
     let (fs, file) = disk();
     fs.start_recording();
