@@ -212,6 +212,20 @@ NATIVE_BUGS = (
         "if is_empty_last || !breached(inner, segment, next)? {",
         "unit/runtime/replica/test_metadata_races.py",
     ),
+    NativeBug(
+        "what was deleted comes back after a power failure (RINV-19)",
+        "kraftlog-log/src/log/open.rs",
+        "        self.options.log_start_offset = first.start_offset;\n",
+        "",
+        "simulation/world/test_trims.py",
+    ),
+    NativeBug(
+        "deleted segments that come back in part are a hole, behind which all is cut",
+        "kraftlog-log/src/log/open/recover.rs",
+        "let next = next.filter(|(next_base, _)| **next_base > self.deleted_end);",
+        "let next = next.filter(|(next_base, _)| **next_base > i64::MIN);",
+        "simulation/world/test_trims.py",
+    ),
     # Metadata and consumers.
     NativeBug(
         "a leader that is elected again believes followers that truncated meanwhile (RINV-23)",

@@ -102,6 +102,11 @@ def tables(seed: int) -> Run:
     return _cluster(seed, "tables")
 
 
+def trims(seed: int) -> Run:
+    """Records that are deleted from the beginning of a log on."""
+    return _cluster(seed, "trims")
+
+
 def losses(seed: int) -> Run:
     """Whole nodes; unclean elections lose records, and consumers detect the truncation."""
     return _cluster(seed, "losses")
@@ -221,6 +226,7 @@ WORLDS: dict[str, Runner] = {
     "tables": tables,
     "topics": topics,
     "losses": losses,
+    "trims": trims,
 }
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -28,7 +28,10 @@ _ACTIONS = {
     "epochs-rebuilt": "the epochs were read from the batches",
     "producers-rebuilt": "the producer state was built from an older snapshot and the batches",
     "producers-forgotten": "the sequence numbers of producers are not known any more",
+    "log-start-kept": "the log starts there",
 }
+# What is no damage: a checkpoint is written from time to time only.
+_EXPECTED = frozenset({"log-start-kept"})
 
 
 def describe_event(event: RecoveryEvent) -> str:
@@ -60,6 +63,9 @@ class RecoveryReport:
     def add(self, events: Sequence[RecoveryEvent]) -> None:
         """Warn of what opening one log found: ``Log.recovery_events``."""
         for event in events:
+            if event.kind in _EXPECTED:
+                logger.info("%s", describe_event(event))
+                continue
             with self._lock:
                 self._counts[event.kind] += 1
                 self._lost_bytes += event.lost_bytes

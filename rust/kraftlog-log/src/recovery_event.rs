@@ -18,6 +18,8 @@ pub enum RecoveryKind {
     OrphanRemoved,
     /// `leader-epoch-checkpoint` was missing, damaged or incomplete and was built anew from the batches.
     EpochsRebuilt,
+    /// The log starts behind what its checkpoint says, at an offset up to which records were deleted before.
+    LogStartKept,
     /// A producer snapshot was missing or damaged; the state comes from an older one and the batches.
     ProducersRebuilt,
     /// No producer snapshot is left: sequences of producers are not known any more.
@@ -35,6 +37,7 @@ impl RecoveryKind {
             Self::IndexRebuilt => "index-rebuilt",
             Self::OrphanRemoved => "orphan-removed",
             Self::EpochsRebuilt => "epochs-rebuilt",
+            Self::LogStartKept => "log-start-kept",
             Self::ProducersRebuilt => "producers-rebuilt",
             Self::ProducersForgotten => "producers-forgotten",
         }

@@ -27,6 +27,7 @@ from world.pipeline_workload import pipelines
 from world.share_workload import shares
 from world.table_workload import tables
 from world.topic_workload import topics
+from world.trim_workload import trims
 from world.workloads import records, transactions
 
 from kraftlog.testing.world.cluster import Cluster
@@ -42,6 +43,7 @@ WORKLOADS = {
     "tables": (tables, Cluster),
     "topics": (topics, Cluster),
     "losses": (losses, Cluster),
+    "trims": (trims, Cluster),
     "commands": (commands, QuorumCluster),
 }
 

@@ -84,6 +84,7 @@ def test_a_run_with_clients_is_the_same_in_every_process():
         ("shares", 702),
         ("tables", 702),
         ("losses", 11),
+        ("trims", 19),
         ("commands", 701),
     ],
 )

@@ -335,6 +335,8 @@ def make_cluster(world: World, shape: ClusterShape) -> list[NodeMachine]:
             "controller.listener.names": "CONTROLLER",
             **quorum,
             "log.dirs": ",".join(map(str, machine.data_paths)),
+            # A replica of each partition in each rack, and a rack that clients can name.
+            "broker.rack": f"rack-{machine.node_id}",
             "log.flush.on.ack": "true",
             # One thread has one order of events.
             "kraftlog.data.path": "python",

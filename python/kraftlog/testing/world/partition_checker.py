@@ -106,6 +106,7 @@ class PartitionChecker:
         self._leader_high_watermarks: dict[_Key, int] = {}
         self._raised_ms: dict[_Key, float] = {}
         self._log_starts: dict[tuple[int, Any, _Key], int] = {}
+        self._highest_starts: dict[tuple[str, int], int] = {}
         self.looked: Counter[str] = Counter()
         self.logs = PartitionLogChecker(self.looked)
         self.leader_changes = 0
@@ -156,6 +157,10 @@ class PartitionChecker:
     def highest(self, topic_id: Any, index: int) -> int:
         """The highest high watermark of a partition that any replica showed."""
         return self._high_watermarks.get((topic_id, index), 0)
+
+    def highest_start(self, topic: str, index: int) -> int:
+        """The highest offset at which the log of any replica of a partition has begun."""
+        return self._highest_starts.get((topic, index), 0)
 
     def may_have_lost(self, topic_id: Any, index: int) -> bool:
         """Whether what was committed of a partition may be gone, by the operator's leave."""
@@ -209,6 +214,9 @@ class PartitionChecker:
             self._log_starts.pop(place, None)
         if log_start < self._log_starts.get(place, 0):
             self._fail("RINV-19", f"{name}: the log start fell from {self._log_starts[place]} to {log_start}")
+        if log_start > self._log_starts.get(place, 0):
+            names = (partition.topic, partition.index)
+            self._highest_starts[names] = max(log_start, self._highest_starts.get(names, 0))
         self._log_starts[place] = log_start
         if before is not None:
             if leader_epoch < before[1]:

@@ -105,7 +105,11 @@ class PartitionLogChecker:
             # It may have been truncated and grown since the last look.
             followed.cut(min(before[0], high_watermark))
         uncommitted, last_epoch = log.uncommitted, followed.last_epoch
-        if before is not None and _is_truncated(before, state):
+        if before is not None and log_start > before[4]:
+            # The leader's log begins behind the end of this one, which has begun anew there (RFET-61).
+            uncommitted.clear()
+            followed.begin(log_start)
+        elif before is not None and _is_truncated(before, state):
             self._looked["RINV-17"] += 1
             if log_end < before[0] or any(
                 batch.end_offset > log_end and self._batches.has(key, batch) for batch in uncommitted

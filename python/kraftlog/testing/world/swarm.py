@@ -213,6 +213,9 @@ def draw(seed: int) -> ClusterScenario:
         "transaction.state.log.replication.factor": replication,
     }
     cleaning = _draw_cleaning(Random(f"{seed}/cleaning"))
+    if Random(f"{seed}/racks").randrange(2):
+        # Consumers with a rack, and those alone, read from a follower in it (KIP-392).
+        cleaning["replica.selector.class"] = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
     # Shorter than the fetch timeout even on the slowest clock.
     properties["controller.quorum.fetch.wait.max.ms"] = Random(f"{seed}/polls").choice((100, 300, 500, 600))
     faults = draw_faults(rng, begin_ms=_FIRST_FAULT_MS)
@@ -236,8 +239,8 @@ def draw(seed: int) -> ClusterScenario:
     )
 
 
-def _draw_cleaning(rng: Random) -> dict[str, int | float]:
-    """How soon segments are closed and logs compacted."""
+def _draw_cleaning(rng: Random) -> dict[str, int | float | str]:
+    """How soon segments are closed, and logs compacted and cut at their beginning."""
     return {
         "log.cleaner.backoff.ms": rng.choice((200, 2000, 15_000)),
         "log.cleaner.dedupe.buffer.size": 1 << 20,
@@ -245,6 +248,9 @@ def _draw_cleaning(rng: Random) -> dict[str, int | float]:
         "log.cleaner.delete.retention.ms": 2_000_000_000,
         "log.cleaner.min.cleanable.ratio": rng.choice((0.01, 0.5)),
         "log.roll.ms": rng.choice((300, 3000, 604_800_000)),
+        "log.retention.check.interval.ms": rng.choice((500, 5000, 300_000)),
+        # Clocks jump by days, and what was acknowledged has to stay.
+        "log.retention.ms": -1,
     }
 
 

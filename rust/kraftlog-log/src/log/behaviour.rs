@@ -169,6 +169,67 @@ fn delete_records_keeps_the_epoch_and_the_producers() {
 }
 
 #[test]
+fn what_was_deleted_stays_deleted_after_a_crash() {
+    let fixture = Fixture::new(roomy());
+    for epoch in [1, 1, 2, 2] {
+        let bytes = batch(0, 2, BatchOptions::default());
+        fixture.log.append_as_leader(&bytes, epoch, 0, Origin::Client).unwrap();
+    }
+    fixture.log.flush().unwrap();
+    let reopened = |options| open(&fixture.fs.crash(0, false), roomy(), options).unwrap();
+    // A checkpoint behind the end of the log: it begins anew there.
+    let cut = open(&fixture.fs.crash(0, false), roomy(), OpenOptions { log_start_offset: 9, ..unclean(0) })
+        .unwrap();
+    assert_eq!((cut.log_start_offset(), cut.log_end_offset()), (9, 9));
+    for (deleted_end, epoch) in [(1, 1), (2, 1), (5, 2), (8, 2)] {
+        fixture.log.advance_log_start_offset(deleted_end).unwrap();
+        let log = reopened(unclean(0));
+        assert_eq!(log.log_start_offset(), deleted_end);
+        let first = log.epoch_entries()[0];
+        assert_eq!((first.epoch, first.start_offset), (epoch, deleted_end));
+        let event = &log.recovery_events()[0];
+        assert_eq!((event.kind.name(), event.offset), ("log-start-kept", deleted_end));
+    }
+    // A checkpoint that a clean end left is right, and so is one that is ahead.
+    assert_eq!(reopened(clean()).log_start_offset(), 0);
+    let ahead = OpenOptions { log_start_offset: 8, ..unclean(0) };
+    assert!(reopened(ahead).recovery_events().is_empty());
+}
+
+#[test]
+fn deleted_segments_that_come_back_in_part_are_no_hole() {
+    let fixture = Fixture::new(small());
+    for _ in 0..30 {
+        fixture.append(2).unwrap();
+    }
+    let bases = bases(&fixture.log);
+    assert!(bases.len() > 4, "{bases:?}");
+    fixture.log.advance_log_start_offset(bases[3] + 1).unwrap();
+    fixture.log.flush().unwrap();
+    let end_offset = fixture.log.log_end_offset();
+    assert_eq!(fixture.log.delete_old_segments(0, end_offset).unwrap(), bases[..3]);
+    // The rename of the first one is lost, those of the others are not.
+    let name = |suffix| Path::new(PATH).join(format!("{:020}.log{suffix}", bases[0]));
+    fixture.fs.rename(&name(".deleted"), &name("")).unwrap();
+    let log = open(&fixture.fs, small(), unclean(0)).unwrap();
+    assert_eq!((log.log_start_offset(), log.log_end_offset()), (bases[3] + 1, end_offset));
+    let lost: u64 = log.recovery_events().iter().map(|event| event.lost_bytes).sum();
+    assert_eq!(lost, 0, "{:?}", log.recovery_events());
+}
+
+#[test]
+fn an_epoch_that_begins_behind_records_without_one_deletes_nothing() {
+    let fixture = Fixture::new(roomy());
+    for epoch in [-1, 3] {
+        let bytes = batch(0, 2, BatchOptions::default());
+        fixture.log.append_as_leader(&bytes, epoch, 0, Origin::Client).unwrap();
+    }
+    fixture.log.flush().unwrap();
+    let log = open(&fixture.fs.crash(0, false), roomy(), unclean(0)).unwrap();
+    assert_eq!((log.log_start_offset(), log.epoch_entries()[0].start_offset), (0, 2));
+}
+
+#[test]
 fn a_truncation_keeps_the_recovery_point_before_it_cuts() {
     let fixture = Fixture::new(small());
     for _ in 0..10 {

@@ -41,8 +41,11 @@ struct Loader<'a> {
     recovery: &'a Recovery,
     segments: Segments,
     epochs: EpochCheckpoint,
-    /// The newest epoch in the checkpoint as it was found.
+    /// The oldest and the newest epoch in the checkpoint as it was found.
+    first_epoch: Option<EpochEntry>,
     known_epoch: Option<EpochEntry>,
+    /// Records before it were deleted: what is missing there is no damage.
+    deleted_end: i64,
     /// What was cut, removed or built anew so far.
     events: Vec<RecoveryEvent>,
 }
@@ -85,25 +88,40 @@ impl Log {
             options,
             recovery,
             segments: Segments::new(),
+            first_epoch: epochs.entries().first().copied(),
             known_epoch: epochs.latest(),
+            deleted_end: options.log_start_offset,
             epochs,
             events: Vec::new(),
         };
         loader.load_segments()?;
+        if !options.clean_shutdown {
+            let first = loader.log_start_by_epochs(None)?;
+            loader.deleted_end = first.map_or(options.log_start_offset, |first| first.start_offset);
+        }
         let recovery_point = match options.clean_shutdown {
             true => i64::MAX,
             false => loader.recover_unflushed()?,
         };
         let had_segments = !loader.segments.is_empty();
         let log_end_offset = loader.find_end()?;
+        let kept = match options.clean_shutdown {
+            true => None,
+            false => loader.keep_log_start(log_end_offset)?,
+        };
         let has_wrong_epochs = loader.check_continuity(log_end_offset)?;
         loader.complete_epochs(has_wrong_epochs)?;
+        let options = loader.options;
         let log_start_offset = loader
             .segments
             .first_key_value()
             .map_or(options.log_start_offset, |(base_offset, _)| options.log_start_offset.max(*base_offset));
         let Loader { segments, mut epochs, mut events, .. } = loader;
         epochs.truncate_from_end(log_end_offset);
+        // Where nothing is left, it alone says so until the next checkpoint.
+        if let Some(kept) = kept.filter(|_| epochs.entries().is_empty()) {
+            epochs.assign(kept.epoch, kept.start_offset);
+        }
         epochs.truncate_from_start(options.log_start_offset);
         epochs.flush()?;
         let mut producers = ProducerState::open(Arc::clone(&fs), path, config.producer_id_expiration_ms)?;
@@ -118,7 +136,8 @@ impl Log {
         )?;
         let unreadable = producers.take_damaged();
         // The recovery of a segment takes the snapshots after it away.
-        if let Some(kind) = missing.filter(|_| events.is_empty() && unreadable.is_empty()) {
+        let is_sound = events.iter().all(|event| event.kind == RecoveryKind::LogStartKept);
+        if let Some(kind) = missing.filter(|_| is_sound && unreadable.is_empty()) {
             let path = segment_path(path, log_end_offset, "snapshot");
             events.push(RecoveryEvent::rebuilt(kind, path, "the file is missing"));
         }
@@ -278,6 +297,67 @@ impl Loader<'_> {
             self.events.push(RecoveryEvent::rebuilt(RecoveryKind::EpochsRebuilt, path, reason));
         }
         self.read_epochs(self.known_epoch)
+    }
+
+    /// What was deleted before an unclean end stays deleted.
+    fn keep_log_start(&mut self, log_end_offset: i64) -> Result<Option<EpochEntry>> {
+        let start = self.options.log_start_offset;
+        let Some(first) = self.log_start_by_epochs(Some(log_end_offset))? else { return Ok(None) };
+        let path = self.path.join(crate::epoch_checkpoint::FILE_NAME);
+        let reason =
+            format!("records before offset {} were deleted, the checkpoint says {start}", first.start_offset);
+        let event = RecoveryEvent::rebuilt(RecoveryKind::LogStartKept, path, reason);
+        self.events.push(RecoveryEvent { offset: first.start_offset, ..event });
+        self.options.log_start_offset = first.start_offset;
+        Ok(Some(first))
+    }
+
+    /// The oldest epoch, if the log has started where it begins. The epochs are made durable with each move of the log
+    /// start, the checkpoint of log starts only from time to time: there are batches before that epoch which have one,
+    /// and it is the epoch of the batch there, or nothing is left behind it.
+    fn log_start_by_epochs(&self, log_end_offset: Option<i64>) -> Result<Option<EpochEntry>> {
+        let start = self.options.log_start_offset;
+        let Some(first) = self.first_epoch.filter(|first| first.start_offset > start) else {
+            return Ok(None);
+        };
+        let has_before = self
+            .epoch_at(start)?
+            .is_some_and(|(offset, epoch)| offset < first.start_offset && (0..=first.epoch).contains(&epoch));
+        if !has_before {
+            return Ok(None);
+        }
+        let is_there = match self.epoch_at(first.start_offset)? {
+            Some((_, epoch)) => epoch == first.epoch,
+            None => {
+                let is_end = log_end_offset.is_none_or(|end| end == first.start_offset);
+                is_end && self.known_epoch == Some(first)
+            }
+        };
+        Ok(is_there.then_some(first))
+    }
+
+    /// Base offset and leader epoch of the first batch that reaches to `offset` or begins behind it. Indexes, which may
+    /// not be recovered yet, are not used.
+    fn epoch_at(&self, offset: i64) -> Result<Option<(i64, i32)>> {
+        let first =
+            self.segments.range(..=offset).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
+        for (_, segment) in self.segments.range(first..) {
+            let mut scan = segment.scan(0)?;
+            // Damage is the business of the recovery, or of who reads there.
+            let mut next_batch = || {
+                scan.next_batch().or_else(|error| match error {
+                    Error::Corrupt { .. } => Ok(None),
+                    other => Err(other),
+                })
+            };
+            while let Some(batch) = next_batch()? {
+                let header = batch.header();
+                if header.last_offset() >= offset {
+                    return Ok(Some((header.base_offset(), header.partition_leader_epoch())));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Take the epochs behind `known` from the batches.

@@ -42,6 +42,9 @@ impl Loader<'_> {
 
     /// Note the offsets that lie between two segments.
     fn check_next(&mut self, segment: &Segment, end: i64, next: i64) {
+        if next <= self.options.log_start_offset {
+            return; // all of it was deleted, and a crash may have taken some of that back
+        }
         let size = segment.size_bytes();
         if end > next {
             let reason = format!("it ends at offset {end}, and the next segment begins at {next}");

@@ -249,9 +249,11 @@ impl Loader<'_> {
     /// its end was damaged, or its last writes were lost while the next one's name was kept. Kafka keeps that second
     /// hole, and drops what follows also where the bytes cut off held no record. Holes that compaction may have made
     /// are judged by damage alone: where the policy is compaction, where it has left holes in this segment, and where
-    /// the hole is larger than what one segment can lose.
+    /// the hole is larger than what one segment can lose. A hole in what was deleted is none: a crash may take back the
+    /// deletion of some segments and keep that of those behind them.
     fn misses_records(&self, segment: &Segment, next_offset: i64, cut: u64, is_dense: bool) -> bool {
         let next = self.segments.range(segment.base_offset().saturating_add(1)..).next();
+        let next = next.filter(|(next_base, _)| **next_base > self.deleted_end);
         let Some(gap) = next.map(|(next_base, _)| next_base - next_offset).filter(|gap| *gap > 0) else {
             return false;
         };
