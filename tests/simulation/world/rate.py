@@ -3,6 +3,7 @@
     python tests/simulation/world/rate.py --seeds 901:906                       without clients
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2           each produces and fetches once a second
     python tests/simulation/world/rate.py --seeds 901:906 --clients 2 --quiet   who is idle asks less often
+    python tests/simulation/world/rate.py --seeds 901:906 --clients 2 --pause 10   each produces every ten seconds
     python tests/simulation/world/rate.py --seeds 901:906 --no-checks           without invariants
 
 CPU time of the process counts, from 5 s of virtual time after the start.
@@ -29,8 +30,8 @@ SETTINGS = {"num.partitions": "3", "default.replication.factor": "3", "min.insyn
 WARM_UP_MS = 5_000
 
 
-async def once_a_second(cluster, number, counts, fetch_wait_ms):
-    """One client: it produces a record, and fetches what is new, every second."""
+async def produce_and_fetch(cluster, number, counts, fetch_wait_ms, pause_s):
+    """One client: it produces a record, fetches what is new, and waits."""
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     name = TopicPartition(TOPIC, number % 3)
     async with (
@@ -43,18 +44,25 @@ async def once_a_second(cluster, number, counts, fetch_wait_ms):
             await (await producer.send(TOPIC, b"a record", partition=name.partition))
             counts["produced"] += 1
             counts["fetched"] += len(await consumer.poll_records(0.5))
-            await asyncio.sleep(1)
+            await asyncio.sleep(pause_s)
 
 
 def measure(
-    seed: int, clients: int, simulated_s: float, profile: str | None, *, is_quiet: bool = False, checks: bool = True
+    seed: int,
+    clients: int,
+    simulated_s: float,
+    profile: str | None,
+    *,
+    pause_s: float = 1,
+    is_quiet: bool = False,
+    checks: bool = True,
 ):
     """Cluster-hours per CPU-minute, and what happened in the meantime."""
     counts = {"produced": 0, "fetched": 0}
     with Cluster(seed, properties=SETTINGS | (LONG_WAITS if is_quiet else {}), checks=checks) as cluster:
         for number in range(clients):
             wait_ms = LONG_WAITS["replica.fetch.wait.max.ms"] if is_quiet else "500"
-            cluster.begin(once_a_second(cluster, number, counts, wait_ms), client=f"client-{number}")
+            cluster.begin(produce_and_fetch(cluster, number, counts, wait_ms, pause_s), client=f"client-{number}")
         cluster.run_for(WARM_UP_MS)
         before = counts.copy()
         events = cluster.world.event_count
@@ -84,6 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", default="901:902", help="FIRST:END")
     parser.add_argument("--clients", type=int, default=0)
+    parser.add_argument("--pause", type=float, default=1, help="virtual seconds between two records of a client")
     parser.add_argument("--seconds", type=float, default=60, help="virtual")
     parser.add_argument("--quiet", action="store_true", help="with LONG_WAITS, for clients too")
     parser.add_argument("--no-checks", action="store_true", help="without invariants")
@@ -97,6 +106,7 @@ def main() -> None:
             arguments.clients,
             arguments.seconds,
             arguments.profile,
+            pause_s=arguments.pause,
             is_quiet=arguments.quiet,
             checks=not arguments.no_checks,
         )
