@@ -40,7 +40,7 @@ class Broker:
             topic="t", topic_id="id", index=0, high_watermark=4, leader_epoch=2, replica=self.replica
         )
         machine = NodeMachine.__new__(NodeMachine)
-        machine.name, machine.has_bad_disk = "broker-1", False
+        machine.name, machine.bad_disks = "broker-1", set()
         partitions = Partitions([self.partition])
         machine.node = SimpleNamespace(partitions=partitions)
         self.sock = Sock(machine=machine, getsockname=lambda: ("b", 9092))
