@@ -67,14 +67,10 @@ pub(crate) fn file_system(path: &Path) -> Arc<dyn FileSystem> {
     };
     let below = disks.range(outermost.to_path_buf()..).take_while(|(root, _)| root.starts_with(outermost));
     let mut mounts: Vec<_> = below.map(|(root, disk)| (root.clone(), disk.fs())).collect();
-    match mounts.pop() {
-        Some((_, fs)) if mounts.is_empty() => Arc::new(fs),
-        Some(last) => {
-            mounts.push(last);
-            Arc::new(MemoryMounts::new(mounts))
-        }
-        None => Arc::new(RealFileSystem),
+    if mounts.len() > 1 {
+        return Arc::new(MemoryMounts::new(mounts));
     }
+    mounts.pop().map_or_else(|| Arc::new(RealFileSystem) as _, |(_, fs)| Arc::new(fs) as _)
 }
 
 /// The lock on a data directory of a disk in memory. It ends with the crash of its holder.

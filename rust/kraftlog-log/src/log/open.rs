@@ -336,8 +336,8 @@ impl Loader<'_> {
         Ok(is_there.then_some(first))
     }
 
-    /// Base offset and leader epoch of the first batch that reaches to `offset` or begins behind it. Indexes, which may
-    /// not be recovered yet, are not used.
+    /// Base offset and leader epoch of the first batch that reaches to `offset` or begins behind it; none if its checksum
+    /// is wrong. Indexes, which may not be recovered yet, are not used.
     fn epoch_at(&self, offset: i64) -> Result<Option<(i64, i32)>> {
         let first =
             self.segments.range(..=offset).next_back().map_or(i64::MIN, |(base_offset, _)| *base_offset);
@@ -352,9 +352,13 @@ impl Loader<'_> {
             };
             while let Some(batch) = next_batch()? {
                 let header = batch.header();
-                if header.last_offset() >= offset {
-                    return Ok(Some((header.base_offset(), header.partition_leader_epoch())));
+                if header.last_offset() < offset {
+                    continue;
                 }
+                let found = (header.base_offset(), header.partition_leader_epoch());
+                let bytes = segment.read_batch(&batch)?;
+                let is_whole = BatchView::parse(&bytes).and_then(|batch| batch.validate_crc()).is_ok();
+                return Ok(is_whole.then_some(found));
             }
         }
         Ok(None)
