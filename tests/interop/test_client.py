@@ -7,11 +7,14 @@ import time
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import kraftlog
 from interop.harness import Java, KafkaServer
 from interop.rows import confluent_rows, rows_of
+from kraftlog.errors import KafkaError
+from kraftlog.partitioner import key_partition
+from waiting import until_true
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RECORDS = 500
@@ -117,3 +120,28 @@ def test_committed_offsets_are_those_that_kafka_shows(kafka):
     (found,) = other.committed([confluent_kafka.TopicPartition("codecs", 1)], 10)
     other.close()
     assert (found.offset, found.leader_epoch) == (10, 0)
+
+
+def test_producer_finds_partitions_that_are_added(kafka):
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+
+    def grow(count):
+        for future in admin.create_partitions([NewPartitions("growing", count)]).values():
+            future.result(30)
+
+    for future in admin.create_topics([NewTopic("growing", 1, 1)]).values():
+        future.result(30)
+    settings = {"bootstrap_servers": kafka.bootstrap, "linger_ms": 0}
+    with (
+        kraftlog.Producer(**settings, metadata_max_age_ms=200) as asking,
+        kraftlog.Producer(**settings) as waiting,
+    ):
+        for producer in (asking, waiting):
+            assert producer.send_and_wait("growing", b"first").partition == 0
+        grow(3)
+        assert key_partition(b"k", 3) != 0
+        until_true(lambda: asking.send_and_wait("growing", b"with a key", key=b"k").partition != 0)
+        # One that is named is asked for at once, long before metadata is old.
+        assert waiting.send_and_wait("growing", b"named", partition=2).partition == 2
+        with pytest.raises(KafkaError, match="growing has 3 partitions, no 3"):
+            waiting.send_and_wait("growing", b"no such", partition=3)

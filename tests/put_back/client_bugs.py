@@ -29,6 +29,20 @@ CLIENT_BUGS = (
         TRUNCATION,
     ),
     Bug(
+        "a producer never asks again which partitions there are",
+        "client.async_producer",
+        "            if self._topics.begin_refresh():\n                self._spawn(self._refresh_old())\n",
+        "",
+        "simulation/world/test_operator.py",
+    ),
+    Bug(
+        "a producer forgets a topic that it sends to (KIP-526)",
+        "client.state.producer_topics",
+        "if used_ms > before_ms}",
+        "if used_ms < before_ms}",
+        "unit/client/test_producer_topics.py",
+    ),
+    Bug(
         "a follower that diverged does not hear of the high watermark (RINV-36)",
         "api.handlers.fetch",
         "    is_taken = not read.error_code and read.diverging_epoch is None\n",

@@ -242,7 +242,8 @@ class AsyncProducer(TransactionalCalls):
             await self._wait_for_room(size)
         if partition is None:
             partition = key_partition(key, count) if key is not None else self._sticky.setdefault(topic, 0) % count
-        elif not 0 <= partition < count:
+        elif partition < 0 or (partition >= count and not await self._topics.has_partition(topic, partition)):
+            count = self._topics.known_count(topic)
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic} has {count} partitions, no {partition}")
         name = TopicPartition(topic, partition)
         found_open = self._open.get(name)
@@ -251,6 +252,7 @@ class AsyncProducer(TransactionalCalls):
             found_open = None
         if found_open is None:
             found_open = self._open[name] = OpenBatch(self._new_delivery(), self._loop.time() + self._linger_s)
+            self._topics.use(topic)
             self._wake.set()
         found_open.records.append(
             (time.time_ns() // 1_000_000 if timestamp is None else timestamp, key, value, headers)
@@ -473,8 +475,16 @@ class AsyncProducer(TransactionalCalls):
             # What woke this task until now is seen below; sealing does, too.
             self._wake.clear()
             await self._sender.send_ready()
+            if self._topics.begin_refresh():
+                self._spawn(self._refresh_old())
             now_s = self._loop.time()
             due_s = min((found.due_s for found in self._open.values()), default=math.inf)
             if self._sender.has_waiting:
                 due_s = min(due_s, now_s + _LOOK_AGAIN_S)
+            if self._topics.due_s is not None:
+                due_s = min(due_s, self._topics.due_s)
             await self._wake.wait_until(None if due_s == math.inf else max(due_s, now_s + 0.001))
+
+    async def _refresh_old(self) -> None:
+        await self._topics.refresh_old()
+        self._wake.set()

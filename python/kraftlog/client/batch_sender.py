@@ -148,6 +148,7 @@ class BatchSender:
                 continue
             leader_id = self._metadata.leader_of(name).leader_id
             if leader_id is None:
+                self._topics.use(name.topic)
                 await self._topics.refresh()
                 continue
             by_node.setdefault(leader_id, []).append(queue[0])

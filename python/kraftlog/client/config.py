@@ -11,9 +11,18 @@ from typing import Any
 from kraftlog.client.state.assignors import ASSIGNORS
 from kraftlog.client.state.core_context import ConsumerOptions
 from kraftlog.client.state.position import ResetStrategy
+from kraftlog.client.state.producer_topics import TopicOptions
 from kraftlog.errors import KraftlogError
 
-__all__ = ["CLIENT_KEYS", "ClientConfig", "ClientConfigError", "ClientKey", "consumer_options", "reset_strategy"]
+__all__ = [
+    "CLIENT_KEYS",
+    "ClientConfig",
+    "ClientConfigError",
+    "ClientKey",
+    "consumer_options",
+    "reset_strategy",
+    "topic_options",
+]
 
 _HOST = re.compile(r"\[[0-9A-Fa-f:.%]+\]|[^\s/:\[\]]+")
 _JAVA_ASSIGNORS = {
@@ -150,6 +159,8 @@ _ROWS = (
     ("reconnect.backoff.max.ms", "1000", _MS, BOTH, "Most milliseconds of the same, which doubles per failure."),
     ("socket.connection.setup.timeout.ms", "10000", _MS, BOTH, "Milliseconds to connect in."),
     ("metadata.max.age.ms", "300000", _MS, BOTH, "Milliseconds after which metadata is asked for again."),
+    ("metadata.max.idle.ms", "300000", _integer(5000), PRODUCER,
+     "Milliseconds without a record for a topic after which its metadata is forgotten (KIP-526)."),
     ("metadata.recovery.strategy", "rebootstrap", _one_of("rebootstrap", "none"), BOTH,
      "Whether to start again from bootstrap.servers when no known broker answers (KIP-899)."),
     ("metadata.recovery.rebootstrap.trigger.ms", "300000", _MS, BOTH, "Milliseconds without metadata before that."),
@@ -301,9 +312,23 @@ class ClientConfig:
         return self["compression.level"] if level is None else level
 
 
+def topic_options(config: ClientConfig) -> TopicOptions:
+    """The settings that say when a producer asks about its topics."""
+    return TopicOptions(
+        metadata_max_age_ms=config["metadata.max.age.ms"],
+        metadata_max_idle_ms=config["metadata.max.idle.ms"],
+        retry_backoff_ms=config["retry.backoff.ms"],
+        rebootstrap_after_ms=_rebootstrap_after_ms(config),
+    )
+
+
+def _rebootstrap_after_ms(config: ClientConfig) -> int | None:
+    after_ms: int = config["metadata.recovery.rebootstrap.trigger.ms"]
+    return after_ms if config["metadata.recovery.strategy"] == "rebootstrap" else None
+
+
 def consumer_options(config: ClientConfig) -> ConsumerOptions:
     """The settings that the core of a consumer uses."""
-    may_rebootstrap = config["metadata.recovery.strategy"] == "rebootstrap"
     return ConsumerOptions(
         reset=reset_strategy(config["auto.offset.reset"]),
         is_read_committed=config["isolation.level"] == "read_committed",
@@ -315,6 +340,6 @@ def consumer_options(config: ClientConfig) -> ConsumerOptions:
         retry_backoff_ms=config["retry.backoff.ms"],
         request_timeout_ms=config["request.timeout.ms"],
         metadata_max_age_ms=config["metadata.max.age.ms"],
-        rebootstrap_after_ms=config["metadata.recovery.rebootstrap.trigger.ms"] if may_rebootstrap else None,
+        rebootstrap_after_ms=_rebootstrap_after_ms(config),
         allow_auto_create_topics=config["allow.auto.create.topics"],
     )

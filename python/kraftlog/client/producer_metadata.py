@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from typing import Any
 
-from kraftlog.client.config import ClientConfig
+from kraftlog.client.config import ClientConfig, topic_options
 from kraftlog.client.connections import Connections
 from kraftlog.client.state.cluster_metadata import ClusterMetadata
+from kraftlog.client.state.producer_topics import ProducerTopics
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.metadata import MetadataRequest
 
 __all__ = ["ProducerMetadata"]
+
+_logger = logging.getLogger("kraftlog.client")
+
+# A broker that was just told to add a partition may be asked before it has heard of it.
+_ASKED_FOR_PARTITION = 2
 
 
 class ProducerMetadata:
@@ -27,8 +35,29 @@ class ProducerMetadata:
         self._cluster = cluster
         self._timeout_s: float = config["request.timeout.ms"] / 1000
         self._backoff_s: float = config["retry.backoff.ms"] / 1000
-        self._topics: set[str] = set()
+        self._topics = ProducerTopics(topic_options(config))
         self._lock = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._is_refreshing = False
+
+    @property
+    def due_s(self) -> float | None:
+        """When metadata will be old by the loop's clock; None before the first answer, and while it is asked for."""
+        due_ms = self._topics.due_ms
+        return None if due_ms is None or self._is_refreshing else due_ms / 1000
+
+    def begin_refresh(self) -> bool:
+        """Whether metadata is old; ``refresh_old`` has to follow then."""
+        due_s = self.due_s
+        self._is_refreshing |= due_s is not None and due_s <= self._loop.time()
+        return due_s is not None and self._is_refreshing
+
+    def use(self, topic: str) -> None:
+        """Something is sent to this topic, which is asked about until nothing was for ``metadata.max.idle.ms``."""
+        self._topics.use(topic, self._now_ms())
+
+    def _now_ms(self) -> float:
+        return self._loop.time() * 1000
 
     def known_count(self, topic: str) -> int:
         """How many partitions a topic has by the newest metadata; 0 while that is not known."""
@@ -45,9 +74,8 @@ class ProducerMetadata:
         Raises:
             KafkaError: The last error; names the topic.
         """
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
-        self._topics.add(topic)
+        deadline_s = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        self.use(topic)
         while True:
             found = self._cluster.topics.get(topic)
             if found is not None and found.partitions:
@@ -56,13 +84,38 @@ class ProducerMetadata:
                 self._topics.discard(topic)
                 del self._cluster.topics[topic]  # the next record for it asks again
                 raise KafkaError(found.error_code, f"topic {topic}")
-            if loop.time() > deadline_s:
+            if self._loop.time() > deadline_s:
                 self._topics.discard(topic)
                 code = found.error_code if found else ErrorCode.BROKER_NOT_AVAILABLE
                 raise KafkaError(code, self._connections.described(f"metadata of {topic}"))
             await self.refresh()
             if topic not in self._cluster.topics or not self._cluster.topics[topic].partitions:
                 await asyncio.sleep(self._backoff_s)
+
+    async def has_partition(self, topic: str, partition: int) -> bool:
+        """Whether a topic has a partition beyond those that are known, by newer metadata.
+
+        Raises:
+            KafkaError: As ``refresh``.
+        """
+        for attempt in range(_ASKED_FOR_PARTITION):
+            if attempt:
+                await asyncio.sleep(self._backoff_s)
+            self.use(topic)
+            await self.refresh()
+            if 0 <= partition < self.known_count(topic):
+                return True
+        return False
+
+    async def refresh_old(self) -> None:
+        """Ask since metadata is old: nothing waits for the answer, and an error is only warned of."""
+        try:
+            await self.refresh()
+        except KafkaError as error:
+            self._topics.failed(self._now_ms())
+            _logger.warning("metadata of the producer's topics is old, and no newer one comes: %s", error)
+        finally:
+            self._is_refreshing = False
 
     async def refresh(self) -> None:
         """Ask any node once; after an error that may pass, nothing has changed but that the back-off is over.
@@ -71,17 +124,36 @@ class ProducerMetadata:
             KafkaError: The client cannot authenticate, or TLS fails.
         """
         async with self._lock:
-            request = MetadataRequest(
-                topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in sorted(self._topics)]
-            )
+            topics = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in self._topics.wanted(self._now_ms())]
             try:
                 node = await self._connections.any_node(self._cluster.nodes)
-                answer, version = await self._connections.ask(node, request)
+                answer, version = await self._connections.ask(node, MetadataRequest(topics=topics))
             except KafkaError as error:
                 if error.code in {ErrorCode.SASL_AUTHENTICATION_FAILED, ErrorCode.NETWORK_EXCEPTION}:
                     raise
-                if not any(self._cluster.nodes) or error.code == ErrorCode.BROKER_NOT_AVAILABLE:
-                    self._cluster.nodes.clear()  # the bootstrap servers next
+                self._failed(is_none_reachable=error.code == ErrorCode.BROKER_NOT_AVAILABLE)
                 await asyncio.sleep(self._backoff_s)
                 return
-            self._cluster.update(answer, version)  # type: ignore[arg-type]
+            await self._take(answer, version)
+
+    async def _take(self, answer: Any, version: int) -> None:
+        may_start_again = self._topics.options.rebootstrap_after_ms is not None
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED and may_start_again:
+            self._start_again()
+        elif answer.error_code or not answer.brokers:
+            self._failed(is_none_reachable=False)
+        else:
+            self._topics.answered(self._now_ms())
+            self._cluster.update(answer, version)
+            return
+        await asyncio.sleep(self._backoff_s)
+
+    def _failed(self, *, is_none_reachable: bool) -> None:
+        if self._topics.failed(self._now_ms()):
+            self._start_again()
+        elif is_none_reachable and self._topics.options.rebootstrap_after_ms is not None:
+            self._cluster.nodes.clear()  # the bootstrap servers next
+
+    def _start_again(self) -> None:
+        _logger.warning("the known brokers cannot be reached: starting again from bootstrap.servers")
+        self._cluster.forget()

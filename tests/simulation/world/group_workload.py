@@ -23,7 +23,8 @@ PROTOCOLS = (
     {"group.protocol": "classic", "partition.assignment.strategy": "range"},
     {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"},
 )
-CLASSIC_TIMES = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1500"}
+# An operator may add partitions: classic groups and producers learn of them with their metadata.
+CLASSIC_TIMES = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1500", "metadata.max.age.ms": "5000"}
 DRAINED_WITHIN_S = 120
 
 
@@ -120,9 +121,8 @@ async def drained(servers, group, members, is_settled):
         is_settled: Called with the partitions and their committed offsets; raises what it finds.
     """
     what = "nothing is known"
-    async with AsyncConsumer({**servers, "group.id": group, "enable.auto.commit": "false"}) as observer:
-        names = await observer.partitions_for(TOPIC)
-        observer.assign(names)
+    settings = {"group.id": group, "enable.auto.commit": "false", "metadata.max.age.ms": "1000"}
+    async with AsyncConsumer({**servers, **settings}) as observer:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + DRAINED_WITHIN_S
         while loop.time() < until_s:
@@ -130,6 +130,8 @@ async def drained(servers, group, members, is_settled):
                 if member.done():
                     member.result()
             with suppress(KraftlogError):
+                names = await observer.partitions_for(TOPIC)
+                observer.assign(names)
                 ends = await observer.end_offsets(names)
                 committed = {name: known.offset for name, known in (await observer.committed(names)).items()}
                 what = f"ends {ends}, committed {committed}"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import pytest
 
+from kraftlog.client.async_consumer import AsyncConsumer
+from kraftlog.client.async_producer import AsyncProducer
 from kraftlog.runtime.raft.raft_gauges import raft_state
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
@@ -14,7 +17,8 @@ from kraftlog.testing.world.node_machine import NodeMachine
 from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
 from kraftlog.testing.world.swarm import ClusterScenario, run
 
-from .workloads import records_every
+from .group_workload import PROTOCOLS
+from .workloads import TOPIC, records_every
 
 SETTINGS = {"num.partitions": "1", "default.replication.factor": "3", "min.insync.replicas": "2"}
 LEVELS = {"kraft.version": 0, "metadata.version": 25, "transaction.version": 0}
@@ -68,6 +72,52 @@ def test_partitions_are_moved_and_led_by_their_first_replica_under_load():
         cluster.recover()
         cluster.run_until(task.done, within_ms=120_000)
         task.result()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda settings: "-".join(settings.values()))
+def test_members_and_producers_find_the_partitions_that_a_topic_gets(protocol):
+    """A partition that is added holds records, all of which the group reads."""
+    properties = SETTINGS | {"group.consumer.heartbeat.interval.ms": "1000"}
+    with Cluster(5, properties=properties) as cluster:
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "metadata.max.age.ms": "2000"}
+        written, read = set(), set()
+
+        async def write():
+            async with AsyncProducer({**settings, "linger.ms": "0"}) as producer:
+                number = 0
+                while not cluster.is_quiet:
+                    number += 1
+                    written.add(number)
+                    await (await producer.send(TOPIC, str(number).encode(), key=str(number).encode()))
+                    await asyncio.sleep(0.05)
+
+        async def work():
+            group = {"group.id": "workers", "auto.offset.reset": "earliest", **protocol}
+            async with AsyncConsumer({**settings, **group}) as consumer:
+                consumer.subscribe([TOPIC])
+                while True:
+                    read.update((record.partition, int(record.value)) for record in await consumer.poll_records(0.5))
+
+        writer = cluster.begin(write(), client="writer")
+        members = [cluster.begin(work(), client=f"member-{number}") for number in range(2)]
+        cluster.run_for(3_000)
+        assert cluster.growing_topics() == {TOPIC: 1}
+        cluster.grow_topic(TOPIC, 3)
+        cluster.run_for(15_000)
+        assert cluster.growing_topics() == {TOPIC: 3}
+        cluster.grow_topic(TOPIC, 3)
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=30_000)
+        cluster.become_quiet()
+        cluster.run_until(lambda: {number for _, number in read} >= written, within_ms=30_000)
+        assert {partition for partition, _ in read} == {0, 1, 2}
+        assert len(read) == len(written)
+        story = str(cluster.story)
+        for task in (writer, *members):
+            task.cancel()
+    assert [line.rpartition(": ")[2] for line in story.splitlines() if "hears" in line] == [
+        "NONE",
+        "INVALID_PARTITIONS",
+    ]
 
 
 def test_commands_of_a_quorum_are_linearizable_under_faults():

@@ -35,7 +35,12 @@ async def records_every(cluster, pause_s):
 
 
 async def produce(cluster, servers, history, name, pause_s):
-    settings = {"delivery.timeout.ms": "3600000", "request.timeout.ms": "5000", "linger.ms": "0"}
+    settings = {
+        "delivery.timeout.ms": "3600000",
+        "request.timeout.ms": "5000",
+        "linger.ms": "0",
+        "metadata.max.age.ms": "5000",
+    }
     async with AsyncProducer({**servers, **settings}) as producer:
         number = 0
         while not cluster.is_quiet:

@@ -23,6 +23,9 @@ def test_batches_of_further_partitions_are_enqueued_while_metadata_is_asked_for(
             sender.enqueue(TopicPartition("t", number), data, 1, loop.create_future())
 
         class Topics:
+            def use(self, topic):
+                assert topic == "t"
+
             async def refresh(self):
                 refreshed.append(len(refreshed))
                 enqueue(len(refreshed))

@@ -1,4 +1,4 @@
-"""What an operator changes in a running cluster: voters, levels of features, and where replicas are."""
+"""What an operator changes in a running cluster: voters, levels of features, partitions, and where replicas are."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kraftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsResponse,
 )
 from kraftlog.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
+from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -39,6 +40,7 @@ _FINAL_CODES: Final = frozenset(
         ErrorCode.DUPLICATE_VOTER,
         ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.FEATURE_UPDATE_FAILED,
+        ErrorCode.INVALID_PARTITIONS,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -95,6 +97,13 @@ class Administration:
         )
         moved = AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=(wanted,))
         return await self._decided(AlterPartitionReassignmentsRequest(timeout_ms=_TIMEOUT_MS, topics=(moved,)))
+
+    async def grow(self, topic: str, count: int) -> str:
+        """Give a topic so many partitions; returns as ``update_feature``, INVALID_PARTITIONS if it has as many."""
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=count, assignments=None)
+        return await self._decided(
+            CreatePartitionsRequest(topics=(wanted,), timeout_ms=_TIMEOUT_MS, validate_only=False)
+        )
 
     async def elect_preferred(self, topic: str, partition: int) -> str:
         """Have the preferred replica lead; returns as ``update_feature``, ELECTION_NOT_NEEDED if it does."""
@@ -168,6 +177,8 @@ def _codes_within(response: Any) -> list[int]:
         return [partition.error_code for topic in response.responses for partition in topic.partitions]
     if isinstance(response, AlterReplicaLogDirsResponse):
         return [partition.error_code for topic in response.results for partition in topic.partitions]
+    if isinstance(response, CreatePartitionsResponse):
+        return [result.error_code for result in response.results]
     if isinstance(response, ElectLeadersResponse):
         return [result.error_code for topic in response.replica_election_results for result in topic.partition_result]
     return []

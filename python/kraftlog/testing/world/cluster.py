@@ -224,16 +224,6 @@ class Cluster(OperatedCluster):
 
     # Which node
 
-    @property
-    def controller(self) -> str | None:
-        """The active controller, as the node with the highest epoch that leads; None for none."""
-        leaders = [
-            (machine.node.metadata.replica.leader_epoch, name)
-            for name, machine in self.nodes.items()
-            if machine.is_serving and machine.node is not None and machine.node.metadata.is_leader
-        ]
-        return max(leaders)[1] if leaders else None
-
     def leader_of(self, topic: str, partition: int) -> str | None:
         """The broker that leads a partition; None for none."""
         leaders = [
@@ -244,18 +234,6 @@ class Cluster(OperatedCluster):
             if found is not None and found.is_leader
         ]
         return max(leaders)[1] if leaders else None
-
-    def assignments(self) -> list[tuple[str, int, tuple[int, ...]]]:
-        """Topic, index and replicas of every partition, sorted, as the active controller knows them."""
-        controller = self.controller
-        node = None if controller is None else self.nodes[controller].node
-        if node is None:
-            return []
-        return sorted(
-            (topic.name, index, tuple(partition.replicas))
-            for topic in node.metadata.image.topics
-            for index, partition in topic.partitions.items()
-        )
 
     def led_by(self, name: str) -> list[tuple[str, int]]:
         """The partitions of topics that a broker leads."""

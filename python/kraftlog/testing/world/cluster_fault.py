@@ -23,6 +23,7 @@ _UPGRADED = (METADATA_VERSION, KRAFT_VERSION, "transaction.version", ELIGIBLE_LE
 _MOST_CHANGES = 6
 # A partition is moved to so many replicas at least, if it had as many.
 _LEAST_REPLICAS = 2
+_MOST_PARTITIONS = 8
 
 
 class _Target:
@@ -51,6 +52,11 @@ class _Target:
         """Topic, index and replicas of a partition by a number that counts those that the active controller knows."""
         known = self.cluster.assignments()
         return known[which % len(known)] if known else None
+
+    def topic(self, which: int) -> tuple[str, int] | None:
+        """Name and number of partitions of a topic that may get more, by a number that counts those."""
+        counts = self.cluster.growing_topics()
+        return sorted(counts.items())[which % len(counts)] if counts else None
 
     def later(self, after_ms: int, action: Callable[[], None]) -> None:
         """Take a fault back, unless faults are over by then, when everything has been taken back."""
@@ -279,6 +285,17 @@ def _move_directory(target: _Target, *, partition: int, replica: int, disk: int)
     return True
 
 
+def _grow(target: _Target, *, topic: int, by: int) -> bool:
+    found = target.topic(topic)
+    if found is None:
+        return False
+    name, count = found
+    if count + by > _MOST_PARTITIONS:
+        return False
+    target.cluster.grow_topic(name, count + by)
+    return True
+
+
 def _elect(target: _Target, *, partition: int) -> bool:
     found = target.partition(partition)
     if found is None:
@@ -378,6 +395,7 @@ FAULTS: dict[str, _Kind] = {
 CHANGES: dict[str, _Kind] = {
     "change_voters": _Kind(lambda rng: {"node": rng.randrange(_MOST_INDEX), "for_ms": _ms(rng)}, _change_voters),
     "elect": _Kind(lambda rng: {"partition": rng.randrange(_MOST_INDEX)}, _elect),
+    "grow": _Kind(lambda rng: {"topic": rng.randrange(_MOST_INDEX), "by": rng.randrange(1, 4)}, _grow),
     "move": _Kind(
         lambda rng: {
             "partition": rng.randrange(_MOST_INDEX),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kraftlog.features import FEATURES, LATEST_PRODUCTION, METADATA_VERSION
 from kraftlog.testing.world.administration import Administration
+from kraftlog.vocabulary import INTERNAL_TOPICS, ConfigResourceType
 
 if TYPE_CHECKING:
     from kraftlog.testing.world.checkers import Checkers
@@ -40,6 +41,50 @@ class OperatedCluster(ABC):
     @abstractmethod
     def begin(self, coroutine: Coroutine[Any, Any, Any], *, client: str) -> asyncio.Task[Any]:
         """Begin a task on the machine of a client."""
+
+    @property
+    def controller(self) -> str | None:
+        """The active controller, as the node with the highest epoch that leads; None for none."""
+        leaders = [
+            (machine.node.metadata.replica.leader_epoch, name)
+            for name, machine in self.nodes.items()
+            if machine.is_serving and machine.node is not None and machine.node.metadata.is_leader
+        ]
+        return max(leaders)[1] if leaders else None
+
+    def assignments(self) -> list[tuple[str, int, tuple[int, ...]]]:
+        """Topic, index and replicas of every partition, sorted, as the active controller knows them."""
+        image = self._image
+        return sorted(
+            (topic.name, index, tuple(partition.replicas))
+            for topic in (() if image is None else image.topics)
+            for index, partition in topic.partitions.items()
+        )
+
+    def growing_topics(self) -> dict[str, int]:
+        """Partitions of the topics that may get more, by name, as the active controller knows them.
+
+        Those of Kafka's own topics, and of compacted ones, keep their number, as a key has to keep its partition.
+        """
+        image = self._image
+        if image is None:
+            return {}
+        policies = {
+            topic.name: image.configs.get(ConfigResourceType.TOPIC, topic.name).get("cleanup.policy", "")
+            for topic in image.topics
+        }
+        return {
+            topic.name: len(topic.partitions)
+            for topic in image.topics
+            if topic.name not in INTERNAL_TOPICS and "compact" not in policies[topic.name]
+        }
+
+    @property
+    def _image(self) -> Any:
+        """The metadata of the active controller; None for none."""
+        controller = self.controller
+        node = None if controller is None else self.nodes[controller].node
+        return None if node is None else node.metadata.image
 
     def update_feature(self, feature: str, level: int | None = None) -> None:
         """Begin to upgrade a feature to a level, the newest one if None; the story has the answer."""
@@ -81,6 +126,10 @@ class OperatedCluster(ABC):
             f"{name} has {topic}-{partition} in directory {directory + 1}",
             lambda operator: operator.move_directory(machine, topic, partition, directory),
         )
+
+    def grow_topic(self, topic: str, count: int) -> None:
+        """Begin to add partitions to a topic until it has so many."""
+        self._change(f"{topic} has {count} partitions", lambda operator: operator.grow(topic, count))
 
     def elect_preferred(self, topic: str, partition: int) -> None:
         """Begin to have the preferred replica of a partition lead."""
