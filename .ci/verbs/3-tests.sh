@@ -104,7 +104,7 @@ put_back_chance() {
 }
 
 #: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload NAME]: whole clusters in virtual time;
-#:            NAME is records, transactions, groups, pipelines, shares, tables, topics, losses, trims or commands
+#:            NAME is records, transactions, groups, pipelines, shares, tables, topics, losses, trims, bursts or commands
 world() {
     setup
     PYTHONPATH=python "$py" tests/simulation/world/campaign.py "$@"

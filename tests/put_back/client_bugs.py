@@ -29,6 +29,13 @@ CLIENT_BUGS = (
         TRUNCATION,
     ),
     Bug(
+        "a record that was given up comes behind the next one (KIP-360)",
+        "client.batch_sender",
+        "            self._producer = next_epoch(self._producer)\n",
+        "            self._producer = None\n",
+        "simulation/world/test_bursts.py",
+    ),
+    Bug(
         "a producer never asks again which partitions there are",
         "client.async_producer",
         "            if self._topics.begin_refresh():\n                self._spawn(self._refresh_old())\n",

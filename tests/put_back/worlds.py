@@ -107,6 +107,11 @@ def trims(seed: int) -> Run:
     return _cluster(seed, "trims")
 
 
+def bursts(seed: int) -> Run:
+    """Producers with many records under way, some of which they give up."""
+    return _cluster(seed, "bursts")
+
+
 def losses(seed: int) -> Run:
     """Whole nodes; unclean elections lose records, and consumers detect the truncation."""
     return _cluster(seed, "losses")
@@ -227,6 +232,7 @@ WORLDS: dict[str, Runner] = {
     "topics": topics,
     "losses": losses,
     "trims": trims,
+    "bursts": bursts,
 }
 # By the beginning of a module's name, the worlds that run it: the first has half of the time, the others take turns.
 ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -239,6 +245,9 @@ ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("coordinator.group.", ("members", "groups", "consumers")),
     ("coordinator.share.", ("groups", "shares")),
     ("coordinator.", ("groups", "records", "transactions")),
+    ("client.batch_sender", ("bursts", "pipelines")),
+    ("client.async_producer", ("bursts", "pipelines")),
+    ("client.state.producer_topics", ("bursts",)),
     ("client.state.", ("losses", "consumers", "pipelines")),
     ("client.", ("consumers", "pipelines")),
     ("api.handlers.fetch", ("losses", "records")),

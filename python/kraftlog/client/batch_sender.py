@@ -12,7 +12,7 @@ from kraftlog.client.config import ClientConfig
 from kraftlog.client.connections import Connections
 from kraftlog.client.produce_messages import Outcome, outcomes_of, produce_request, refusal, take_hints
 from kraftlog.client.producer_batch import BatchDelivery, ProducerBatch
-from kraftlog.client.producer_id import new_producer_id
+from kraftlog.client.producer_id import new_producer_id, next_epoch
 from kraftlog.client.producer_metadata import ProducerMetadata
 from kraftlog.client.state.cluster_metadata import ClusterMetadata
 from kraftlog.client.transactions import PRODUCE_VERSION_1, Transactions
@@ -284,8 +284,9 @@ class BatchSender:
             self.discard(error)
             return
         if batch.is_sealed:
-            # What follows in this partition would be out of order: it gets another producer id and sequences from 0.
-            self._producer = None
+            # What follows in this partition would be out of order: it gets the next epoch and sequences from 0. The
+            # batch may be on its way still, and is refused once a record of that epoch is there (KIP-360).
+            self._producer = next_epoch(self._producer)
             self._sequences.clear()
         self._fail(batch, self.failure or error)
 

@@ -1,4 +1,4 @@
-"""The producer id of an idempotent producer without transactions."""
+"""The producer id and epoch of an idempotent producer without transactions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from kraftlog.client.state.cluster_metadata import Node
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.init_producer_id import InitProducerIdRequest
 
-__all__ = ["new_producer_id"]
+__all__ = ["new_producer_id", "next_epoch"]
+
+_LAST_EPOCH = 2**15 - 1
 
 
 async def new_producer_id(connections: Connections, nodes: Mapping[int, Node]) -> tuple[int, int] | None:
@@ -31,3 +33,13 @@ async def new_producer_id(connections: Connections, nodes: Mapping[int, Node]) -
             raise KafkaError(answer.error_code, "InitProducerId")
         return None
     return answer.producer_id, answer.producer_epoch
+
+
+def next_epoch(producer: tuple[int, int] | None) -> tuple[int, int] | None:
+    """The same id with the next epoch, which brokers need not be asked for; None for another id.
+
+    Source: ``TransactionManager.bumpIdempotentProducerEpoch``.
+    """
+    if producer is None or producer[1] >= _LAST_EPOCH:
+        return None
+    return producer[0], producer[1] + 1

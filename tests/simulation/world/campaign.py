@@ -21,6 +21,7 @@ from random import SystemRandom
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from world.burst_workload import bursts
 from world.group_workload import groups
 from world.loss_workload import losses
 from world.pipeline_workload import pipelines
@@ -44,6 +45,7 @@ WORKLOADS = {
     "topics": (topics, Cluster),
     "losses": (losses, Cluster),
     "trims": (trims, Cluster),
+    "bursts": (bursts, Cluster),
     "commands": (commands, QuorumCluster),
 }
 

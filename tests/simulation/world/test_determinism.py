@@ -85,6 +85,7 @@ def test_a_run_with_clients_is_the_same_in_every_process():
         ("tables", 702),
         ("losses", 11),
         ("trims", 19),
+        ("bursts", 4),
         ("commands", 701),
     ],
 )
