@@ -36,9 +36,16 @@ CLIENT_BUGS = (
         "simulation/world/test_bursts.py",
     ),
     Bug(
+        "a node that hangs is asked for metadata first",
+        "client.connections",
+        "return min(connected, key=itemgetter(0))[1]",
+        "return connected[0][1]",
+        "unit/client/test_connections.py",
+    ),
+    Bug(
         "a producer never asks again which partitions there are",
         "client.async_producer",
-        "            if self._topics.begin_refresh():\n                self._spawn(self._refresh_old())\n",
+        "            if self._topics.begin_refresh():\n                self._spawn(self._refresh())\n",
         "",
         "simulation/world/test_operator.py",
     ),

@@ -476,7 +476,7 @@ class AsyncProducer(TransactionalCalls):
             self._wake.clear()
             await self._sender.send_ready()
             if self._topics.begin_refresh():
-                self._spawn(self._refresh_old())
+                self._spawn(self._refresh())
             now_s = self._loop.time()
             due_s = min((found.due_s for found in self._open.values()), default=math.inf)
             if self._sender.has_waiting:
@@ -485,6 +485,9 @@ class AsyncProducer(TransactionalCalls):
                 due_s = min(due_s, self._topics.due_s)
             await self._wake.wait_until(None if due_s == math.inf else max(due_s, now_s + 0.001))
 
-    async def _refresh_old(self) -> None:
-        await self._topics.refresh_old()
-        self._wake.set()
+    async def _refresh(self) -> None:
+        """Ask for metadata while other batches are sent."""
+        try:
+            await self._topics.refresh_in_background()
+        finally:
+            self._wake.set()

@@ -140,16 +140,14 @@ class BatchSender:
         if self._transactions is not None and not self._transactions.is_sending:
             return
         by_node: dict[int, list[ProducerBatch]] = {}
-        # A copy: while metadata is asked for, batches of further partitions may be enqueued.
-        for name, queue in list(self._queues.items()):
+        for name, queue in self._queues.items():
             while queue and queue[0].deadline_s < self._loop.time() and name not in self._busy:
                 self._give_up(queue[0], KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name}: delivery.timeout.ms"))
             if not queue or name in self._busy:
                 continue
             leader_id = self._metadata.leader_of(name).leader_id
             if leader_id is None:
-                self._topics.use(name.topic)
-                await self._topics.refresh()
+                self._topics.want(name.topic)
                 continue
             by_node.setdefault(leader_id, []).append(queue[0])
         if self._transactions is not None and not self._transactions.is_sending:

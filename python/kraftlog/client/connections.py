@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from kraftlog.client.config import ClientConfig, ClientConfigError
 from kraftlog.client.state.cluster_metadata import Node
@@ -120,17 +121,24 @@ class Connections:
         return -1 if version is None else version
 
     async def any_node(self, nodes: Mapping[int, Node]) -> Node:
-        """A node to ask for metadata: one that is connected, else a random one that is not in back-off.
+        """A node to ask for metadata: a connected one, else a random one that is not in back-off.
+
+        Of those that are connected it is the one that has kept a request waiting for the shortest time: one that hangs
+        would keep this one waiting, too.
 
         Raises:
             KafkaError: BROKER_NOT_AVAILABLE: all are in back-off.
         """
         candidates = list(nodes.values()) or list(self.bootstrap)
+        now = self._loop.time()
+        connected = []
         for node in candidates:
             link = self._links.get(node.node_id)
             if link is not None and link.connection is not None and not link.connection.is_closed:
-                return node
-        now = self._loop.time()
+                asked_s = link.connection.oldest_s
+                connected.append((0.0 if asked_s is None else now - asked_s, node))
+        if connected:
+            return min(connected, key=itemgetter(0))[1]
         ready = [
             node
             for node in candidates

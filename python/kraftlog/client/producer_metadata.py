@@ -42,15 +42,22 @@ class ProducerMetadata:
 
     @property
     def due_s(self) -> float | None:
-        """When metadata will be old by the loop's clock; None before the first answer, and while it is asked for."""
+        """When to ask for metadata by the loop's clock; None if nothing needs it, and while it is asked for."""
         due_ms = self._topics.due_ms
         return None if due_ms is None or self._is_refreshing else due_ms / 1000
 
     def begin_refresh(self) -> bool:
-        """Whether metadata is old; ``refresh_old`` has to follow then."""
+        """Whether it is time to ask; ``refresh_in_background`` has to follow then."""
         due_s = self.due_s
-        self._is_refreshing |= due_s is not None and due_s <= self._loop.time()
-        return due_s is not None and self._is_refreshing
+        if due_s is None or due_s > self._loop.time():
+            return False
+        self._is_refreshing = True
+        return True
+
+    def want(self, topic: str) -> None:
+        """A batch of this topic waits for newer metadata."""
+        self.use(topic)
+        self._topics.want()
 
     def use(self, topic: str) -> None:
         """Something is sent to this topic, which is asked about until nothing was for ``metadata.max.idle.ms``."""
@@ -107,12 +114,19 @@ class ProducerMetadata:
                 return True
         return False
 
-    async def refresh_old(self) -> None:
-        """Ask since metadata is old: nothing waits for the answer, and an error is only warned of."""
+    async def refresh_in_background(self) -> None:
+        """Ask once. If nothing waits for the answer, an error is only warned of.
+
+        Raises:
+            KafkaError: As ``refresh``.
+        """
+        is_needed = self._topics.is_wanted
         try:
             await self.refresh()
         except KafkaError as error:
             self._topics.failed(self._now_ms())
+            if is_needed:
+                raise
             _logger.warning("metadata of the producer's topics is old, and no newer one comes: %s", error)
         finally:
             self._is_refreshing = False
@@ -124,7 +138,7 @@ class ProducerMetadata:
             KafkaError: The client cannot authenticate, or TLS fails.
         """
         async with self._lock:
-            topics = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in self._topics.wanted(self._now_ms())]
+            topics = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in self._topics.ask(self._now_ms())]
             try:
                 node = await self._connections.any_node(self._cluster.nodes)
                 answer, version = await self._connections.ask(node, MetadataRequest(topics=topics))

@@ -20,6 +20,7 @@ class Opened:
     def __init__(self, address):
         self.address = address
         self.is_closed = False
+        self.oldest_s = None
 
     def close(self):
         self.is_closed = True
@@ -58,3 +59,21 @@ def test_other_addresses_coordinators_and_later_bootstraps_have_connections_of_t
     assert broker is first
     assert len({id(other), id(coordinator), id(broker), id(again)}) == 4
     assert [found.address[0] for found in opened] == ["a", "b", "a", "a"]
+
+
+def test_metadata_is_asked_of_the_node_that_kept_nobody_waiting(opened):
+    async def run():
+        connections = client_connections("a:9092")
+        nodes = {number: Node(number, "abc"[number], 9092) for number in range(3)}
+        for number in (1, 2):
+            await connections.connect(nodes[number])
+        chosen = [await connections.any_node(nodes)]
+        now_s = asyncio.get_running_loop().time()
+        # One hangs since long, the other has a long poll.
+        opened[0].oldest_s, opened[1].oldest_s = now_s - 20, now_s - 0.4
+        chosen.append(await connections.any_node(nodes))
+        opened[1].close()
+        chosen.append(await connections.any_node(nodes))
+        return [node.node_id for node in chosen]
+
+    assert asyncio.run(run()) == [1, 2, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from kraftlog.client.state.producer_topics import ProducerTopics, TopicOptions
 
 TIMES = TopicOptions(
@@ -20,6 +22,21 @@ def test_metadata_is_due_when_it_is_old():
     assert topics.due_ms == 2200
 
 
+def test_what_waits_is_asked_for_after_the_back_off():
+    topics = ProducerTopics(TIMES)
+    topics.want()
+    assert topics.due_ms == -inf
+    topics.ask(0)
+    assert topics.due_ms is None
+    topics.want()  # what is under way does not count: it may have been answered before
+    topics.answered(10)
+    assert topics.due_ms == 110
+    topics.ask(110)
+    topics.failed(120)
+    topics.want()
+    assert topics.due_ms == 220
+
+
 def test_an_age_of_nothing_is_the_back_off():
     topics = ProducerTopics(TopicOptions(metadata_max_age_ms=0, retry_backoff_ms=100))
     topics.answered(50)
@@ -30,11 +47,11 @@ def test_topics_without_records_are_forgotten():
     topics = ProducerTopics(TIMES)
     topics.use("b", 0)
     topics.use("a", 10)
-    assert topics.wanted(4999) == ["a", "b"]
+    assert topics.ask(4999) == ["a", "b"]
     topics.use("b", 4999)
-    assert topics.wanted(5010) == ["b"]
+    assert topics.ask(5010) == ["b"]
     topics.discard("b")
-    assert topics.wanted(5011) == []
+    assert topics.ask(5011) == []
 
 
 def test_it_starts_again_once_nothing_came_for_long():
