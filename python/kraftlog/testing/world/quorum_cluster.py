@@ -189,9 +189,9 @@ class QuorumCluster(Cluster):
         leaders = [(quorum.epoch, name) for name, quorum in self._quorums().items() if quorum.is_leader]
         return max(leaders)[1] if leaders else None
 
-    def assignments(self) -> list[tuple[str, int, tuple[int, ...]]]:
+    @property
+    def _image(self) -> None:
         """None: there are no topics."""
-        return []
 
     def led_by(self, name: str) -> list[tuple[str, int]]:
         """Nothing: there are no partitions."""
