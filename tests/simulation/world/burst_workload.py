@@ -6,13 +6,16 @@ import asyncio
 import random
 from contextlib import suppress
 
+from kraftlog.client.async_consumer import AsyncConsumer
 from kraftlog.client.async_producer import AsyncProducer
 from kraftlog.errors import KraftlogError
+from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.history import RecordHistory
 
 from .workloads import TOPIC, read_all, record_of
 
 PRODUCERS = 3
+ALL_WITHIN_S = 60
 # One that gives up does so while its requests are on their way, or wait in a broker.
 DELIVERY_TIMES = (
     {"request.timeout.ms": "5000", "delivery.timeout.ms": "3600000"},
@@ -26,8 +29,6 @@ async def bursts(cluster):
     history = RecordHistory()
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     failed = await asyncio.gather(*(_produce(cluster, servers, history, f"p{number}") for number in range(PRODUCERS)))
-    while cluster.what_is_missing() is not None:  # noqa: ASYNC110  no event says so
-        await asyncio.sleep(0.5)
     for name, found in (await read_all(servers)).items():
         history.check_complete(TOPIC, name.partition, [(record.offset, *record_of(record)) for record in found])
     cluster.tell("client", f"{history.acked_count} records were acknowledged and are there, {sum(failed)} failed")
@@ -67,4 +68,25 @@ async def _produce(cluster, servers, history, name):
                 else:
                     history.acked(TOPIC, found.partition, found.offset, name, sent)
             await asyncio.sleep(pause_s)
+        await _reach_all(cluster, servers, producer, history, name, number)
     return failed
+
+
+async def _reach_all(cluster, servers, producer, history, name, number):
+    """Once nothing fails any more, records without a key go to each partition, to those that were added too."""
+    while cluster.what_is_missing() is not None:  # noqa: ASYNC110  no event says so
+        await asyncio.sleep(0.5)
+    async with AsyncConsumer(servers) as observer:
+        missing = {partition.partition for partition in await observer.partitions_for(TOPIC)}
+    until_s = asyncio.get_running_loop().time() + ALL_WITHIN_S
+    while missing:
+        if asyncio.get_running_loop().time() > until_s:
+            reason = f"{name} sends nothing to the partitions {sorted(missing)} of {TOPIC}"
+            raise InvariantViolationError("producer metadata", reason)
+        number += 1
+        history.sent(name, number)
+        with suppress(KraftlogError):
+            found = await producer.send_and_wait(TOPIC, f"{name} {number}".encode())
+            history.acked(TOPIC, found.partition, found.offset, name, number)
+            missing.discard(found.partition)
+        await asyncio.sleep(0.5)
