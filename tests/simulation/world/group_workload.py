@@ -44,6 +44,8 @@ class _Run:
         }
         if self.settings["group.protocol"] == "classic":
             self.settings |= CLASSIC_TIMES
+        # Static members (KIP-345) come back to what they had, unless they are missed before.
+        self.is_static = not random.Random(f"{cluster.seed}/static").randrange(3)
         self.pause_s = rng.choice((0.05, 0.2))
         self.stays_s = rng.choice(((1, 4), (3, 20), (60, 90)))
         self.records, self.group = RecordHistory(), GroupHistory()
@@ -63,7 +65,8 @@ async def groups(cluster):
     shared = _Run(cluster)
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     told = ", ".join(f"{name}={value}" for name, value in shared.settings.items() if name != "bootstrap.servers")
-    cluster.tell("client", f"members stay {shared.stays_s} s: {told}")
+    kind = "static members" if shared.is_static else "members"
+    cluster.tell("client", f"{kind} stay {shared.stays_s} s: {told}")
     members = [
         cluster.begin(_member(shared, f"member-{number}"), client=f"member-{number}") for number in range(MEMBERS)
     ]
@@ -83,7 +86,10 @@ async def _member(shared, name):
     rng = random.Random(f"{cluster.seed}/{name}")
     while not shared.is_drained:
         until_s = asyncio.get_running_loop().time() + rng.uniform(*shared.stays_s)
-        consumer = AsyncConsumer({**shared.settings, "client.id": name})
+        settings = {**shared.settings, "client.id": name}
+        if shared.is_static:
+            settings["group.instance.id"] = name
+        consumer = AsyncConsumer(settings)
         await consumer.start()
         consumer.subscribe([TOPIC])
         uncommitted = {}
