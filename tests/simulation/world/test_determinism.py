@@ -77,10 +77,10 @@ def test_a_run_with_clients_is_the_same_in_every_process():
 @pytest.mark.parametrize(
     ("workload", "seed"),
     [
-        ("records", 704),
+        ("records", 3500002),
         ("transactions", 702),
-        ("groups", 710),
-        ("pipelines", 710),
+        ("groups", 3500018),
+        ("pipelines", 3500015),
         ("shares", 702),
         ("tables", 702),
         ("losses", 17),
