@@ -243,7 +243,7 @@ class AsyncProducer(TransactionalCalls):
         if partition is None:
             partition = key_partition(key, count) if key is not None else self._sticky.setdefault(topic, 0) % count
         elif partition < 0 or (partition >= count and not await self._topics.has_partition(topic, partition)):
-            count = self._topics.known_count(topic)
+            count = self._topics.known_count(topic) or count
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic} has {count} partitions, no {partition}")
         name = TopicPartition(topic, partition)
         found_open = self._open.get(name)

@@ -10,7 +10,7 @@ from kraftlog.client.config import ClientConfig, topic_options
 from kraftlog.client.connections import Connections
 from kraftlog.client.state.cluster_metadata import ClusterMetadata
 from kraftlog.client.state.producer_topics import ProducerTopics
-from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
 from kraftlog.wire.messages.metadata import MetadataRequest
 
 __all__ = ["ProducerMetadata"]
@@ -100,7 +100,7 @@ class ProducerMetadata:
                 await asyncio.sleep(self._backoff_s)
 
     async def has_partition(self, topic: str, partition: int) -> bool:
-        """Whether a topic has a partition beyond those that are known, by newer metadata.
+        """Whether a topic has a partition beyond those that were known, by newer metadata.
 
         Raises:
             KafkaError: As ``refresh``.
@@ -110,7 +110,7 @@ class ProducerMetadata:
                 await asyncio.sleep(self._backoff_s)
             self.use(topic)
             await self.refresh()
-            if 0 <= partition < self.known_count(topic):
+            if partition < self.known_count(topic):
                 return True
         return False
 
@@ -118,12 +118,12 @@ class ProducerMetadata:
         """Ask once. If nothing waits for the answer, an error is only warned of.
 
         Raises:
-            KafkaError: As ``refresh``.
+            KraftlogError: As ``refresh``, or the answer does not decode.
         """
         is_needed = self._topics.is_wanted
         try:
             await self.refresh()
-        except KafkaError as error:
+        except KraftlogError as error:
             self._topics.failed(self._now_ms())
             if is_needed:
                 raise

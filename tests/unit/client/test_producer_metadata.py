@@ -9,7 +9,7 @@ import pytest
 from kraftlog.client.config import ClientConfig
 from kraftlog.client.producer_metadata import ProducerMetadata
 from kraftlog.client.state.cluster_metadata import ClusterMetadata, Node
-from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, RemoteProtocolError
 from kraftlog.wire.messages.metadata import MetadataResponse
 
 KNOWN = {1: Node(1, "a", 9092)}
@@ -17,14 +17,14 @@ BROKER = MetadataResponse.MetadataResponseBroker(node_id=2, host="b", port=9092)
 
 
 class Asked:
-    """Stands for connections whose one answer, or error, is told."""
+    """Connections to a cluster that gives one answer, or fails with one error."""
 
     def __init__(self, result):
         self.result = result
         self.topics = []
 
     async def any_node(self, nodes):
-        if isinstance(self.result, KafkaError):
+        if isinstance(self.result, KraftlogError):
             raise self.result
         return nodes[1]
 
@@ -33,8 +33,8 @@ class Asked:
         return self.result, 13
 
 
-def after(result, **settings):
-    """The cluster as it is known after one request."""
+def after(result, *, is_needed=True, **settings):
+    """The cluster as it is known after one request, which a batch waits for or none does."""
 
     async def run():
         cluster = ClusterMetadata()
@@ -42,7 +42,9 @@ def after(result, **settings):
         config = ClientConfig({"bootstrap.servers": "x:1", "retry.backoff.ms": "1", **settings}, "producer")
         metadata = ProducerMetadata(config, Asked(result), cluster)
         metadata.use("t")
-        await metadata.refresh()
+        if is_needed:
+            metadata.want("t")
+        await metadata.refresh_in_background()
         return cluster
 
     return asyncio.run(run())
@@ -71,3 +73,15 @@ def test_a_broker_that_knows_none_and_one_that_does_not_answer_change_nothing():
     assert after(late).nodes == KNOWN
     # Nothing came for as long as the producer waits before it starts again.
     assert after(late, **{"metadata.recovery.rebootstrap.trigger.ms": "0"}).nodes == {}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "no such user"), RemoteProtocolError("not Kafka's protocol")],
+)
+def test_an_error_that_stays_is_raised_if_a_batch_waits_and_a_warning_otherwise(error, caplog):
+    with pytest.raises(type(error)):
+        after(error)
+    assert not caplog.records
+    assert after(error, is_needed=False).nodes == KNOWN
+    assert "is old, and no newer one comes" in caplog.text
