@@ -28,7 +28,8 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "benches")]
 
 from data_path.servers import EmbeddedNode, LoadError, data_paths, load_program  # noqa: E402
 
-from interop.harness import CLUSTER_ID, free_port  # noqa: E402
+from free_ports import free_port  # noqa: E402
+from interop.harness import CLUSTER_ID  # noqa: E402
 
 EPOCH = "raft-metrics.current-epoch"
 LEADER = "raft-metrics.current-leader"

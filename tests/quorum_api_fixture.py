@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import socket
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
 
 import kraftlog
+from free_ports import free_addresses
 from waiting import until
 
 QUICK = {
@@ -49,15 +48,6 @@ class Journal(kraftlog.StateMachine):
 
     def named(self, name):
         return [call for call in self.calls if call[0] == name]
-
-
-def free_addresses(count: int) -> list[str]:
-    """Addresses that nobody listens on at this moment."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for bound in sockets:
-            bound.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{bound.getsockname()[1]}" for bound in sockets]
 
 
 class Members:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from free_ports import free_addresses
 from kraftlog.node.config import NodeConfig
 from kraftlog.node.node import Node
 from kraftlog.storage.formatter import Formatter
@@ -12,7 +13,6 @@ from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.transport.rpc_client import RpcConnection
 from kraftlog.types import NodeId
 from kraftlog.wire.messages.create_topics import CreateTopicsRequest
-from quorum_api_fixture import free_addresses
 from waiting import until
 
 __all__ = ["ReplicatedCluster", "server_properties"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import re
 import shutil
 import signal
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+from free_ports import free_port
 from interop.tool_host import ToolHost
 
 HERE = Path(__file__).resolve().parent
@@ -34,18 +34,6 @@ JVM_FLAGS = (FIRST_COMPILER_ONLY, "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx512m"
 # Who owns the sockets of clients of the nodes under test: native or python.
 DATA_PATH = os.environ.get("KRAFTLOG_TEST_DATA_PATH", "native")
 JVM_LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
-
-
-def free_port() -> int:
-    """A port for a server that is started later, and may be down for a while.
-
-    Linux gives ports from 32768 to outgoing connections: any of them may have such a port by then.
-    """
-    for port in random.SystemRandom().sample(range(10_000, 32_768), 100):
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("none of 100 ports is free")
 
 
 def class_archive(libs: str) -> Path:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from certificates import Authority
-from interop.harness import CLUSTER_ID, Java, KafkaServer, KraftlogServer, Server, free_port
+from free_ports import free_port
+from interop.harness import CLUSTER_ID, Java, KafkaServer, KraftlogServer, Server
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -16,7 +16,8 @@ from confluent_kafka.admin import (
 
 import kraftlog
 from certificates import Authority
-from interop.harness import Java, KafkaServer, free_port
+from free_ports import free_port
+from interop.harness import Java, KafkaServer
 from kraftlog.errors import KafkaError, KraftlogError
 
 PASSWORD = 'pa,ss=word"'

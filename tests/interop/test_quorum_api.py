@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from free_ports import free_addresses
 from kraftlog._kraftlog import read_batches
-from quorum_api_fixture import free_addresses
 from waiting import until_true
 
 MEMBER = Path(__file__).with_name("quorum_member.py")

@@ -9,10 +9,10 @@ import json
 import os
 import resource
 import signal
-import socket
 import sys
 from pathlib import Path
 
+from free_ports import free_ports
 from linearizability.proxy import Network
 
 MEMBER = Path(__file__).with_name("member.py")
@@ -26,15 +26,6 @@ SHORT_TIMERS = {
 
 class MemberGoneError(Exception):
     """The process ended, or its answer did not come."""
-
-
-def free_ports(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [bound.getsockname()[1] for bound in sockets]
-    finally:
-        for bound in sockets:
-            bound.close()
 
 
 class Member:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from free_ports import free_addresses
 from kraftlog.errors import (
     DeadlineError,
     ErrorCode,
@@ -15,7 +16,7 @@ from kraftlog.errors import (
     NotLeaderError,
 )
 from kraftlog.runtime.raft.replicated_log import STOP_TIMEOUT_S
-from quorum_api_fixture import free_addresses, members
+from quorum_api_fixture import members
 from waiting import until
 
 

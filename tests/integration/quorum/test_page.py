@@ -14,7 +14,7 @@ import pytest
 
 import kraftlog
 from certificates import Authority
-from quorum_api_fixture import free_addresses
+from free_ports import free_addresses
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "replicated-state-machine.md"
 EXAMPLE, GROWTH, ENCRYPTION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from free_ports import free_port
 from interop.beside.cluster import eventually
 from interop.beside.raft_peer import OurPeer, TheirPeer, epochs_of, log_files
-from interop.harness import Java, free_port
+from interop.harness import Java
 
 OURS = 9
 ELECTION, FETCH = "controller.quorum.election.timeout.ms", "controller.quorum.fetch.timeout.ms"

@@ -23,13 +23,13 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from free_ports import free_addresses
 from interop.harness import Java
 from interop.transactions.chain import FENCED, PARTITIONS, STUCK, TOPICS, Check, Feed, Mover, Zombie, movers
 from interop.transactions.cluster_process import ClusterProcess
 from interop.transactions.cut_network import CutNetwork
 from kraftlog.storage.meta_properties import random_uuid
 from kraftlog.wire.messages.list_transactions import ListTransactionsRequest
-from quorum_api_fixture import free_addresses
 from raw_client import RawClient
 
 STRIKES = int(os.environ.get("KRAFTLOG_EXACTLY_ONCE_STRIKES", "0"))
