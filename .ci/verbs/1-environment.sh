@@ -24,12 +24,12 @@ install_into() { # install_into PYTHON ARGUMENTS-OF-PIP; an environment made by 
     python=$1
     shift
     if "$python" -m pip --version >/dev/null 2>&1; then
-        "$python" -m pip install --quiet "$@"
+        "$python" -m pip install --quiet --no-compile "$@"
     elif command -v uv >/dev/null 2>&1; then
         uv pip install --quiet --python "$python" "$@"
     else
         "$python" -m ensurepip --upgrade >/dev/null || die "$python has no pip: install pip there, or uv on PATH."
-        "$python" -m pip install --quiet "$@"
+        "$python" -m pip install --quiet --no-compile "$@"
     fi
 }
 
@@ -44,7 +44,10 @@ packages() { # again only if pyproject.toml changed
     # Source packages, such as PySpark, get the build tools they ask for; kraftlog is built by the maturin installed
     # here, under the one interpreter path that `build` uses too, so that Rust is compiled once.
     "$py" .ci/requirements.py dev >"$venv/kraftlog-requirements.txt"
-    install_into "$py" --requirement "$venv/kraftlog-requirements.txt"
+    # Half of the time would go into compressing half a gigabyte of PySpark, only to unpack it, and into byte code of
+    # modules that nothing here imports; setuptools reads DIST_EXTRA_CONFIG, and Python compiles what it does import.
+    printf '[bdist_wheel]\ncompression=stored\n' >"$venv/kraftlog-wheels.cfg"
+    DIST_EXTRA_CONFIG="$venv/kraftlog-wheels.cfg" install_into "$py" --requirement "$venv/kraftlog-requirements.txt"
     cp pyproject.toml "$venv/packages-pyproject.toml"
 }
 
