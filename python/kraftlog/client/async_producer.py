@@ -74,6 +74,7 @@ class AsyncProducer(TransactionalCalls):
         self._batch_bytes: int = min(self._config["batch.size"], self._config["max.request.size"])
         self._buffer_bytes: int = self._config["buffer.memory"]
         self._linger_s = self._config["linger.ms"] / 1000
+        self._block_s: float = self._config["max.block.ms"] / 1000
         self._metadata = ClusterMetadata()
         self._open: dict[TopicPartition, OpenBatch] = {}
         self._pending: OrderedSet[asyncio.Future[BatchDelivery]] = OrderedSet()
@@ -134,6 +135,7 @@ class AsyncProducer(TransactionalCalls):
         finally:
             tasks, connections = list(self._tasks), self._connections
             self._connections = None
+            self._topics.close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -183,7 +185,10 @@ class AsyncProducer(TransactionalCalls):
         timestamp: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[RecordDelivery]:
-        """Add one record to a batch; waits while ``buffer.memory`` is used up.
+        """Add one record to a batch.
+
+        Waits for metadata of the topic that is not known yet, and while ``buffer.memory`` is used up, for
+        ``max.block.ms`` at most each.
 
         Args:
             topic: Where to.
@@ -198,7 +203,7 @@ class AsyncProducer(TransactionalCalls):
             raises the error as well. To cancel it does not take the record back.
 
         Raises:
-            KafkaError: There is no such topic or partition.
+            KafkaError: There is no such topic or partition, or ``max.block.ms`` is over; the record is not sent.
             TypeError: A field has another type.
             ValueError: The timestamp or the name of a header is out of range.
         """
@@ -286,7 +291,7 @@ class AsyncProducer(TransactionalCalls):
             The deliveries of the batches.
 
         Raises:
-            KafkaError: There is no such topic.
+            KafkaError: There is no such topic, or a batch waited for ``max.block.ms``; those before it are delivered.
             ValueError: Another column or type, or a partition that the topic does not have.
         """
         self._check_can_send()
@@ -352,7 +357,7 @@ class AsyncProducer(TransactionalCalls):
 
         Args:
             topic: Name.
-            timeout_s: Seconds; ``request.timeout.ms`` when None.
+            timeout_s: Seconds; ``max.block.ms`` when None.
 
         Raises:
             KafkaError: There is no such topic, or the client may not see it.
@@ -423,8 +428,12 @@ class AsyncProducer(TransactionalCalls):
             self._waiting_count += 1
             try:
                 with self._metrics.timed("bufferpool-wait"):
-                    async with self._room:
+                    async with asyncio.timeout(self._block_s), self._room:
                         await self._room.wait_for(lambda: not self._used_bytes or self._used_bytes + size <= limit)
+            except TimeoutError:
+                used = f"{self._used_bytes} of {limit} bytes of buffer.memory are used"
+                text = f"{used}, and {size} found no room within max.block.ms"
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, self._running().described(text)) from None
             finally:
                 self._waiting_count -= 1
 

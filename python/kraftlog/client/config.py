@@ -207,12 +207,15 @@ _ROWS = (
      "Bytes of records in a batch before compression; Kafka's default is 16384."),
     ("linger.ms", "5", _MS, PRODUCER, "Milliseconds that a batch which is not full waits for more."),
     ("max.request.size", "1048576", _integer(1, 2**30), PRODUCER, "Largest batch that is sent."),
-    ("buffer.memory", "33554432", _integer(1, 2**62), PRODUCER, "Bytes not yet acknowledged; further sends wait."),
+    ("buffer.memory", "33554432", _integer(1, 2**62), PRODUCER,
+     "Bytes not yet acknowledged; further sends wait, for `max.block.ms` at most."),
     ("delivery.timeout.ms", "120000", _MS, PRODUCER, "Milliseconds after which a batch counts as failed."),
     ("transactional.id", None, _text, PRODUCER, "Name of the producer across restarts; a later one fences it."),
     ("transaction.timeout.ms", "60000", _integer(1), PRODUCER,
      "Milliseconds after which the coordinator aborts an open transaction."),
-    ("max.block.ms", "60000", _MS, PRODUCER, "Milliseconds that the calls of transactions wait for coordinators."),
+    ("max.block.ms", "60000", _MS, PRODUCER,
+     "Milliseconds that a send waits for metadata of its topic, and for room in `buffer.memory`; and that the calls of "
+     "transactions wait for coordinators."),
     ("max.in.flight.requests.per.connection", "5", _integer(1, 5), PRODUCER, "Produce requests under way per node."),
 )  # fmt: skip
 

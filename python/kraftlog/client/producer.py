@@ -15,7 +15,7 @@ from kraftlog.client.record_fields import Headers, record_bytes
 from kraftlog.client.state.position import OffsetAndMetadata
 from kraftlog.client.transactions import GroupMetadata
 from kraftlog.config_input import ConfigInput
-from kraftlog.errors import KraftlogError, NodeClosedError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.metrics.registry import MetricsSnapshot
 from kraftlog.own_thread import OwnThread
 from kraftlog.types import TopicPartition
@@ -192,13 +192,21 @@ class Producer:
         async with self._handing:
             with self._lock:
                 records, self._records = self._records, []
+            refused: set[tuple[str, int | None]] = set()
             for fields in records:
+                topic, partition = fields[0], fields[-1]
+                if refused and ((topic, None) in refused or (topic, partition) in refused):
+                    continue
                 try:
                     await self._async.add_record(*fields)
                 except (KraftlogError, TypeError, ValueError) as error:
                     # Nobody may be waiting, and the records behind this one may go elsewhere.
                     self._async.fail_transaction(error)
                     self._async.first_failure = self._async.first_failure or error
+                    if isinstance(error, KafkaError):
+                        # What this one has waited for in vain, those to the same place do not wait for again.
+                        is_partition = error.code == ErrorCode.INVALID_PARTITIONS
+                        refused.add((topic, partition if is_partition else None))
 
     def _raise_failure(self) -> None:
         """Raise what went wrong since the last call."""

@@ -10,7 +10,7 @@ from kraftlog.client.config import ClientConfig, topic_options
 from kraftlog.client.connections import Connections
 from kraftlog.client.state.cluster_metadata import ClusterMetadata
 from kraftlog.client.state.producer_topics import ProducerTopics
-from kraftlog.errors import ErrorCode, KafkaError, KraftlogError
+from kraftlog.errors import ErrorCode, KafkaError, KraftlogError, NodeClosedError
 from kraftlog.wire.messages.metadata import MetadataRequest
 
 __all__ = ["ProducerMetadata"]
@@ -33,12 +33,13 @@ class ProducerMetadata:
     def __init__(self, config: ClientConfig, connections: Connections, cluster: ClusterMetadata) -> None:
         self._connections = connections
         self._cluster = cluster
-        self._timeout_s: float = config["request.timeout.ms"] / 1000
+        self._block_s: float = config["max.block.ms"] / 1000
         self._backoff_s: float = config["retry.backoff.ms"] / 1000
         self._topics = ProducerTopics(topic_options(config))
         self._lock = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._is_refreshing = False
+        self._asking: asyncio.Task[None] | None = None  # for records whose topic is not known
 
     @property
     def due_s(self) -> float | None:
@@ -76,28 +77,56 @@ class ProducerMetadata:
 
         Args:
             topic: Name.
-            timeout_s: Seconds; ``request.timeout.ms`` when None.
+            timeout_s: Seconds; ``max.block.ms`` when None.
 
         Raises:
             KafkaError: The last error; names the topic.
         """
-        deadline_s = self._loop.time() + (self._timeout_s if timeout_s is None else timeout_s)
+        deadline_s = self._loop.time() + (self._block_s if timeout_s is None else timeout_s)
         self.use(topic)
-        while True:
+        while not (count := self.known_count(topic)):
+            await self._refreshed(deadline_s)
             found = self._cluster.topics.get(topic)
-            if found is not None and found.partitions:
-                return len(found.partitions)
-            if found is not None and found.error_code and not ErrorCode.is_retriable(found.error_code):
+            code = found.error_code if found else ErrorCode.BROKER_NOT_AVAILABLE
+            if found is not None and code and not ErrorCode.is_retriable(code):
                 self._topics.discard(topic)
-                del self._cluster.topics[topic]  # the next record for it asks again
-                raise KafkaError(found.error_code, f"topic {topic}")
-            if self._loop.time() > deadline_s:
-                self._topics.discard(topic)
-                code = found.error_code if found else ErrorCode.BROKER_NOT_AVAILABLE
+                raise KafkaError(code, f"topic {topic}")
+            if self.known_count(topic):
+                continue
+            wait_s = deadline_s - self._loop.time()
+            if wait_s <= 0:
                 raise KafkaError(code, self._connections.described(f"metadata of {topic}"))
-            await self.refresh()
-            if topic not in self._cluster.topics or not self._cluster.topics[topic].partitions:
-                await asyncio.sleep(self._backoff_s)
+            await asyncio.sleep(min(self._backoff_s, wait_s))
+        return count
+
+    async def _refreshed(self, deadline_s: float) -> None:
+        """Return when metadata was asked for once more, or when it is too late for the caller.
+
+        All who wait share a request. It goes on when they do not: the next record may need what it brings.
+
+        Raises:
+            KafkaError: As ``refresh``.
+            NodeClosedError: The producer was closed.
+        """
+        if self._asking is None:
+            self._asking = self._loop.create_task(self.refresh())
+            self._asking.add_done_callback(self._asked)
+        asking = self._asking
+        await asyncio.wait({asking}, timeout=max(0.0, deadline_s - self._loop.time()))
+        if asking.cancelled():
+            raise NodeClosedError("the producer was closed before metadata came")
+        if asking.done():
+            asking.result()
+
+    def _asked(self, asking: asyncio.Task[None]) -> None:
+        self._asking = None
+        if not asking.cancelled():
+            asking.exception()  # those who wait raise it, if there are any
+
+    def close(self) -> None:
+        """Ask no more."""
+        if self._asking is not None:
+            self._asking.cancel()
 
     async def has_partition(self, topic: str, partition: int) -> bool:
         """Whether a topic has a partition beyond those that were known, by newer metadata.
