@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from free_ports import free_port_groups
-from interop.harness import JVM_FLAGS, JVM_LOG_LEVEL, Java
+from interop.harness import Java
 
 ROOT = Path(__file__).resolve().parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
@@ -67,8 +67,7 @@ class Story:
         tools.mkdir()
         self._script(tools / "kraftlog", f'echo $$ >> {self._pids}\nexec {sys.executable} -m kraftlog "$@"')
         for name, main in TOOLS.items():
-            command = shlex.join(["java", *JVM_FLAGS, JVM_LOG_LEVEL, "-cp", java.libs, main])
-            self._script(tools / name, f'echo $$ >> {self._pids}\nexec {command} "$@"')
+            self._script(tools / name, f'echo $$ >> {self._pids}\nexec {shlex.join(java.command(main))} "$@"')
         self._count = 0
         environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
         self._shell = subprocess.Popen(

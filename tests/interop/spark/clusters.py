@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pyspark
 
-# Short lives: the first compiler only, one collector thread.
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+from interop.spark.jvm import JVM_FLAGS
+
 OURS = ("kraftlog", "pyspark_kraftlog", "__editable__")
 
 

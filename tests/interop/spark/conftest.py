@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kraftlog
+from interop.spark.jvm import JVM_FLAGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ def connector_jars() -> str:
 def spark_environment() -> dict[str, str]:
     """What Spark's processes have to find: loopback, this interpreter and the package under test.
 
-    Set in this process too, whose children the JVM and its Python workers are.
+    All but the flags is set in this process too, whose children the JVM and its Python workers are.
     """
     if shutil.which("java") is None:
         if os.environ.get("CI"):
@@ -45,7 +46,7 @@ def spark_environment() -> dict[str, str]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    return dict(os.environ)
+    return {**os.environ, "JAVA_TOOL_OPTIONS": JVM_FLAGS}
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +88,7 @@ def spark(spark_environment: dict[str, str], connector_jars: str, quick_spark_ho
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.extraClassPath", connector_jars)
+        .config("spark.driver.extraJavaOptions", JVM_FLAGS)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
