@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["Producer"]
+
+_logger = logging.getLogger("kraftlog.client")
 
 # A hand-over to the other thread costs as much as encoding some hundred records.
 HANDED_OVER_RECORDS = 512
@@ -192,11 +196,16 @@ class Producer:
         async with self._handing:
             with self._lock:
                 records, self._records = self._records, []
-            refused: set[tuple[str, int | None]] = set()
+            reasons: dict[tuple[str, int | None], KafkaError] = {}
+            unsent: Counter[tuple[str, int | None]] = Counter()
+            place: tuple[str, int | None]
             for fields in records:
-                topic, partition = fields[0], fields[-1]
-                if refused and ((topic, None) in refused or (topic, partition) in refused):
-                    continue
+                if reasons:
+                    topic, partition = fields[0], fields[-1]
+                    place = (topic, None) if (topic, None) in reasons else (topic, partition)
+                    if place in reasons:
+                        unsent[place] += 1
+                        continue
                 try:
                     await self._async.add_record(*fields)
                 except (KraftlogError, TypeError, ValueError) as error:
@@ -206,7 +215,11 @@ class Producer:
                     if isinstance(error, KafkaError):
                         # What this one has waited for in vain, those to the same place do not wait for again.
                         is_partition = error.code == ErrorCode.INVALID_PARTITIONS
-                        refused.add((topic, partition if is_partition else None))
+                        place = fields[0], fields[-1] if is_partition else None
+                        reasons[place] = error
+                        unsent[place] += 1
+            for place, count in unsent.items():
+                _logger.warning("%d records for %s are not sent: %s", count, place[0], reasons[place])
 
     def _raise_failure(self) -> None:
         """Raise what went wrong since the last call."""
@@ -239,7 +252,8 @@ class Producer:
 
         Raises:
             KafkaError: A record was not delivered since the last error was raised. The others are delivered, also those
-                behind it.
+                behind it, except that records handed over together with one that waited for ``max.block.ms`` in vain
+                do not wait again, and are not sent either if they go to the same topic.
             TimeoutError: Not all was delivered within the time; what waits is delivered later.
         """
 

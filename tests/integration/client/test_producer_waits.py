@@ -46,7 +46,7 @@ def test_a_topic_that_does_not_come_is_an_error_after_max_block_ms(broker):
     asyncio.run(run())
 
 
-def test_records_of_a_missing_topic_wait_once_and_the_others_go_on(broker):
+def test_records_of_a_missing_topic_wait_once_and_the_others_go_on(broker, caplog):
     # With a wait for each, these would take seven minutes.
     with kraftlog.Producer(**settings(broker, max_block_ms=2000, linger_ms=10_000)) as producer:
         for number in range(200):
@@ -54,6 +54,7 @@ def test_records_of_a_missing_topic_wait_once_and_the_others_go_on(broker):
             producer.send("there", b"%d" % number)
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             producer.flush()
+    assert "200 records for absent are not sent" in caplog.text
     with kraftlog.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as reader:
         reader.assign([("there", 0)])
         found = []
