@@ -105,18 +105,6 @@ def test_logs_match_up_to_the_same_offset_and_epoch(first, second):
         follow(second, written)
 
 
-def test_what_was_deleted_need_not_match():
-    written = {}
-    follow([(0, 2, 1, b"a"), (2, 3, 3, b"b"), (3, 4, 3, b"c")], written)
-    log, _ = follow([(0, 3, 2, b"a")], written)
-    log._log = Batches((0, 3, 2, b"a"), (3, 4, 3, b"c"))
-    with pytest.raises(InvariantViolationError, match="MATCHING"):
-        list(log.follow(2, 4))
-    log, _ = follow([(0, 3, 2, b"a")], written)
-    log._log = Batches((0, 3, 2, b"a"), (3, 4, 3, b"c"))
-    assert [batch.base_offset for batch in log.follow(3, 4)] == [3]
-
-
 # One replica of a quorum, with a log in a real directory
 
 

@@ -140,9 +140,7 @@ class FollowedLog:
         Raises:
             InvariantViolationError: Offsets are missing, epochs fall, or another replica has other bytes there.
         """
-        # If all that was read has been deleted, it need not have been what the leader had deleted there: the leader's
-        # epochs begin where its log starts, so that nobody compares them.
-        is_begun_anew = log_start_offset >= log_end_offset or log_start_offset >= self.end_offset
+        is_begun_anew = log_start_offset >= log_end_offset or log_start_offset > self.end_offset
         if is_begun_anew or (self._is_first and log_start_offset != self.start_offset):
             self.begin(log_start_offset)
         self.cut(log_end_offset)
