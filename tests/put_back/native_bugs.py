@@ -52,6 +52,13 @@ NATIVE_BUGS = (
         FOLLOWING,
     ),
     NativeBug(
+        "a follower goes on behind records that its leader has deleted, and cannot append (RFET-28, RFET-39)",
+        PARTITION_FOLLOWING,
+        "        let appended = self.follow_log_start(fetched.log_start_offset).and_then(|()| {\n",
+        "        let appended = Ok::<(), Error>(()).and_then(|()| {\n",
+        FOLLOWING,
+    ),
+    NativeBug(
         "KAFKA-15510: an empty answer loses the last fetched epoch (RINV-49)",
         PARTITION_FOLLOWING,
         "            last_epoch: self.log.latest_epoch().unwrap_or(-1),",

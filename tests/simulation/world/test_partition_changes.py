@@ -17,7 +17,7 @@ from kraftlog.testing.world.election_requests import ElectionRequests
 from kraftlog.testing.world.followed_log import ScannedBatch
 from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
 from kraftlog.testing.world.partition_checker import PartitionChecker
-from kraftlog.testing.world.partition_log_checker import PartitionLogChecker
+from kraftlog.testing.world.partition_log_checker import PartitionLogChecker, ReplicaLog
 from kraftlog.types import Uuid
 from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.frame import encode_request
@@ -155,6 +155,40 @@ def test_replicas_have_one_history_after_an_unclean_election():
     for other in (replica(b"a", b"c"), replica(b"a"), replica(b"a", b"b", b"c")):
         with pytest.raises(InvariantViolationError, match="RINV-30 second and first"):
             checker.check_alike([("first", replica(b"a", b"b")), ("second", other)])
+
+
+def in_epochs(*epochs):
+    """A partition whose log has one record per offset, of these leader epochs."""
+    batches = [
+        encode_values([b"a"], timestamps=1, base_offset=offset, partition_leader_epoch=epoch)
+        for offset, epoch in enumerate(epochs)
+    ]
+    log = SimpleNamespace(
+        read=lambda offset, **_: SimpleNamespace(read=lambda: b"".join(batches[offset:])),
+        epoch_entries=lambda: [(epoch, epochs.index(epoch)) for epoch in sorted(set(epochs))],
+    )
+    return SimpleNamespace(topic_id="id", index=0, log=log, config=SimpleNamespace(cleanup_policy="delete"))
+
+
+@pytest.mark.parametrize("log_start", [0, 1, 2])
+def test_records_that_are_deleted_as_they_get_committed_are_compared_with_none(log_start):
+    """Trims 3800007: a replica that was down had others where its leader had deleted some."""
+    checker = PartitionLogChecker(Counter())
+    machine = SimpleNamespace(has_bad_disk=False)
+    checker.check(machine, in_epochs(0, 2, 2), ReplicaLog(), "first", None, (3, 2, True, 0, 3))
+    second, behind = ReplicaLog(), (1, 2, False, 0, 2)
+    replica = in_epochs(0, 1)
+    checker.check(machine, replica, second, "second", None, behind)
+    vars(replica.log).update(vars(in_epochs(0, 1, 2).log))
+
+    def go_on():
+        checker.check(machine, replica, second, "second", behind, (3, 2, False, log_start, 3))
+
+    if log_start == 2:
+        go_on()
+    else:
+        with pytest.raises(InvariantViolationError, match="RINV-15"):
+            go_on()
 
 
 def test_a_consumer_may_get_a_batch_before_a_replica_shows_the_one_below():

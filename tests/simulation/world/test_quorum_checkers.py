@@ -68,6 +68,19 @@ def test_a_log_is_read_once_and_again_from_where_it_was_cut():
             log.check_epochs(wrong, 0)
 
 
+@pytest.mark.parametrize(("log_start", "is_compared"), [(0, True), (1, True), (2, False)])
+def test_what_was_deleted_need_not_have_been_the_same(log_start, is_compared):
+    written = {}
+    follow([(0, 2, 2, b"b"), (2, 3, 2, b"c")], written)
+    log, _ = follow([(0, 2, 1, b"a")], written)
+    log._log = Batches((0, 2, 1, b"a"), (2, 3, 2, b"c"))
+    if is_compared:
+        with pytest.raises(InvariantViolationError, match="MATCHING"):
+            list(log.follow(log_start, 3))
+    else:
+        assert [batch.base_offset for batch in log.follow(log_start, 3)] == [2]
+
+
 @pytest.mark.parametrize(
     "batches",
     [

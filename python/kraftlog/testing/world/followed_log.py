@@ -140,7 +140,8 @@ class FollowedLog:
         Raises:
             InvariantViolationError: Offsets are missing, epochs fall, or another replica has other bytes there.
         """
-        is_begun_anew = log_start_offset >= log_end_offset or log_start_offset > self.end_offset
+        # Nothing that was read is left: what a replica had before its log start was perhaps not what its leader had.
+        is_begun_anew = log_start_offset >= log_end_offset or log_start_offset >= self.end_offset
         if is_begun_anew or (self._is_first and log_start_offset != self.start_offset):
             self.begin(log_start_offset)
         self.cut(log_end_offset)

@@ -55,7 +55,7 @@ pub enum FollowError {
 }
 
 impl Partition {
-    /// Append what was fetched, then follow the leader's high watermark and log start (RFET-28).
+    /// Append what was fetched, and follow the leader's log start and high watermark (RFET-28).
     pub fn append_fetched(&self, fetched: &Fetched<'_>, now_ms: i64) -> Result<Replicated, FollowError> {
         let mut state = lock(&self.state);
         if state.is_withdrawn || self.is_leader() || self.leader_epoch() != fetched.leader_epoch {
@@ -69,46 +69,50 @@ impl Partition {
         if log_end_offset != fetched.fetch_offset {
             return Err(FollowError::OffsetMoved { log_end_offset });
         }
-        let mut is_unflushed = false;
-        if !fetched.records.is_empty() {
-            let appended = self.log.append_as_follower(fetched.records, fetched.leader_epoch, now_ms);
-            let appended = match appended {
-                Err(Error::OffsetOutOfRange { offset, .. }) if self.starts_inside(offset) => {
-                    // The leader's log starts within its first batch (RFET-39).
-                    self.log.truncate_fully_and_start_at(offset, now_ms).and_then(|()| {
-                        self.log.append_as_follower(fetched.records, fetched.leader_epoch, now_ms)
-                    })
-                }
-                other => other,
-            };
-            match appended {
-                Ok(info) => is_unflushed = info.size_bytes > 0,
-                Err(error) => {
-                    drop(state);
-                    return Err(self.follow_error(error));
-                }
-            }
+        let log_start_offset = self.log.log_start_offset();
+        // The log start goes first: this log may have other records where the leader deleted some. The leader's epochs
+        // begin at its log start, so that nothing tells, and a high watermark behind them would show them.
+        let appended = self.follow_log_start(fetched.log_start_offset).and_then(|()| {
+            let is_unflushed = !fetched.records.is_empty() && self.append_or_restart(fetched, now_ms)?;
+            self.follow_log_start(fetched.log_start_offset)?;
+            Ok(is_unflushed)
+        });
+        let is_moved = self.log.log_start_offset() != log_start_offset;
+        if appended.is_ok() {
+            let log_end_offset = self.log.log_end_offset();
+            state.core.on_replicated(log_end_offset, fetched.high_watermark, self.log.log_start_offset());
+            self.carry_out(&mut state);
         }
-        let log_end_offset = self.log.log_end_offset();
-        state.core.on_replicated(log_end_offset, fetched.high_watermark, self.log.log_start_offset());
-        let mut is_moved = false;
-        let log_start_offset = fetched.log_start_offset.min(log_end_offset);
-        if log_start_offset > self.log.log_start_offset() {
-            match self.log.advance_log_start_offset(log_start_offset) {
-                Ok(moved) => is_moved = moved,
-                Err(error) => {
-                    drop(state);
-                    return Err(self.follow_error(error));
-                }
-            }
-            let high_watermark = state.core.high_watermark();
-            state.core.on_replicated(log_end_offset, high_watermark, log_start_offset);
-        }
-        self.carry_out(&mut state);
         if is_moved {
             Self::tell_moved(&state);
         }
-        Ok(self.replicated(state.core.high_watermark(), is_unflushed))
+        match appended {
+            Ok(is_unflushed) => Ok(self.replicated(state.core.high_watermark(), is_unflushed)),
+            Err(error) => {
+                drop(state);
+                Err(self.follow_error(error))
+            }
+        }
+    }
+
+    /// Move the log start towards the leader's, as far as this log reaches.
+    fn follow_log_start(&self, leader_log_start_offset: i64) -> kraftlog_log::Result<()> {
+        let offset = leader_log_start_offset.min(self.log.log_end_offset());
+        self.log.advance_log_start_offset(offset).map(|_| ())
+    }
+
+    /// Append at the end of the log. Returns whether it is still to be flushed.
+    fn append_or_restart(&self, fetched: &Fetched<'_>, now_ms: i64) -> kraftlog_log::Result<bool> {
+        let append = || self.log.append_as_follower(fetched.records, fetched.leader_epoch, now_ms);
+        let info = match append() {
+            Err(Error::OffsetOutOfRange { offset, .. }) if self.starts_inside(offset) => {
+                // The leader's log starts within its first batch (RFET-39).
+                self.log.truncate_fully_and_start_at(offset, now_ms)?;
+                append()?
+            }
+            appended => appended?,
+        };
+        Ok(info.size_bytes > 0)
     }
 
     /// Whether the log is empty and starts behind `offset`.

@@ -189,6 +189,30 @@ def test_log_is_begun_anew_where_the_leaders_log_starts_inside_a_batch(run):
     run(test)
 
 
+def test_leaders_log_start_ends_other_records_before_its_first_batch(run):
+    """RFET-28, RFET-39: the leader's epochs begin at its log start, so that nothing tells of the records before it."""
+
+    def test(one):
+        one.append(batch(0, 5, epoch=2) + batch(5, 2, epoch=2), high_watermark=5)
+        assert one.append(batch(5, 4, epoch=4), log_start=7, high_watermark=9) == ("", None)
+        assert one.state == (7, 9, 9)
+        assert bytes(one.log.read(7, max_bytes=1 << 20, end_offset=100)) == batch(5, 4, epoch=4)
+        assert one.log.epoch_entries() == [(4, 7)]
+
+    run(test)
+
+
+def test_log_start_is_followed_though_the_records_are_refused(run):
+    def test(one):
+        one.append(batch(0, 5), high_watermark=5)
+        assert isinstance(one.append(batch(5)[:-1] + b"?", log_start=3, high_watermark=6)[1], CorruptRecordError)
+        assert one.state == (3, 5, 5)
+        assert one.append(batch(5), log_start=5, high_watermark=6) == ("", None)
+        assert one.state == (5, 6, 6)
+
+    run(test)
+
+
 @pytest.mark.parametrize("cut_bytes", [1, 20, 60])
 def test_batch_that_is_cut_off_is_left_out(run, cut_bytes):
     """RFET-42."""
