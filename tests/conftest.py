@@ -117,9 +117,23 @@ LONGEST_FIRST = (
 )
 
 
-def pytest_collection_modifyitems(items):
-    """Long files first, so that no worker is left with one at the end."""
+def pytest_collection_modifyitems(config, items):
+    """Long files first, so that no worker is left with one at the end.
+
+    With KRAFTLOG_TEST_DATA_PATH, tests are left out that run on both data paths without it.
+    """
+    if os.environ.get("KRAFTLOG_TEST_DATA_PATH"):
+        left_out = [item for item in items if has_data_path_of_its_own(item)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     count = len(LONGEST_FIRST)
     items.sort(
         key=lambda item: next((n for n, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), count)
     )
+
+
+def has_data_path_of_its_own(item):
+    """Whether its file or one of its parameters names the data path."""
+    call = getattr(item, "callspec", None)
+    parameters = [value for value in call.params.values() if isinstance(value, str)] if call else []
+    return item.path.name.startswith("test_native_") or not {"native", "python"}.isdisjoint(parameters)

@@ -36,7 +36,8 @@ interop() {
 python_path() { # KRAFTLOG_TEST_DATA_PATH has the same effect on any other verb
     setup
     jars
-    [ $# -gt 0 ] || set -- -n "$workers" --dist loadscope -q tests/integration/node tests/unit/runtime/replica/test_data_path.py \
+    [ $# -gt 0 ] || set -- -n "$workers" --dist loadscope -q tests/unit/runtime/replica/test_data_path.py \
+        tests/integration/node --ignore tests/integration/node/test_sasl_data_path.py \
         tests/integration/cluster/test_replication.py tests/integration/cluster/test_puppet_follower.py \
         tests/interop/test_groups.py tests/interop/test_frame_fuzzer.py tests/interop/test_clients.py
     (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
@@ -91,6 +92,7 @@ class GroupSubscription:
         self._metadata_seen = 0
         self._is_closing = False
         self._failure: Exception | None = None
+        self._again_s = -math.inf
         self._rows_may_be_done = asyncio.Event()
         handed.on_done = self._rows_may_be_done.set
 
@@ -138,7 +140,11 @@ class GroupSubscription:
         self._ensure_running()
 
     def _ensure_running(self) -> None:
-        """Start the membership, also where an error ended it that the application has heard of."""
+        """Start the membership, also where an error ended it that the application has heard of.
+
+        Not before ``retry.backoff.ms``: an application that polls again after each error, such as one whose instance id
+        another process still holds, would ask the coordinator thousands of times a second.
+        """
         if self.selection is None or self._failure in self._core.errors:
             return
         if self._task is None or self._task.done():
@@ -148,14 +154,19 @@ class GroupSubscription:
     def _forget_failure(self) -> None:
         """What went wrong with the subscription before this one is not raised."""
         failure, self._failure = self._failure, None
+        self._again_s = -math.inf
         if failure is not None and failure in self._core.errors:
             self._core.errors.remove(failure)
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
+            if (wait_s := self._again_s - loop.time()) > 0:
+                await asyncio.sleep(wait_s)
             await self._be_member()
         except Exception as error:  # noqa: BLE001  raised to the application, listeners' errors too
             self._failure = error
+            self._again_s = loop.time() + self._config["retry.backoff.ms"] / 1000
             self._core.context.raise_later(error)
             self._driver.is_ready.set()
 

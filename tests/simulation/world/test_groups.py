@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+
 import pytest
 
 from kraftlog.client.async_consumer import AsyncConsumer
 from kraftlog.client.async_producer import AsyncProducer
+from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.testing.world.history import GroupHistory, ShareHistory
@@ -121,3 +125,43 @@ def test_a_record_of_a_share_group_that_comes_back_or_never_comes_is_noticed():
     with pytest.raises(InvariantViolationError) as raised:
         history.delivered(0, 5, 3)
     assert raised.value.identifier == "share state"
+
+
+def test_a_member_whose_instance_id_is_still_held_asks_at_the_pace_of_retry_backoff():
+    """Groups 4000026: a client that polled again after each error asked the coordinator 4 000 times a second."""
+    with Cluster(7, controllers=1, brokers=0, combined=1) as cluster:
+        settings = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "workers",
+            "group.protocol": "consumer",
+            "group.instance.id": "one",
+            "retry.backoff.ms": "250",
+        }
+        refused_s = []
+        joined = []
+
+        async def member(name):
+            consumer = AsyncConsumer({**settings, "client.id": name})
+            await consumer.start()
+            consumer.subscribe(["numbers"])
+            while not consumer.assignment:
+                try:
+                    await consumer.poll_records(5)
+                except KafkaError as error:
+                    assert error.code == ErrorCode.UNRELEASED_INSTANCE_ID
+                    refused_s.append(cluster.world.now_ms / 1e3)
+            joined.append(name)
+            await asyncio.sleep(1e9)
+
+        async def produce():
+            async with AsyncProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer:
+                await producer.send("numbers", b"1")
+
+        cluster.run(produce())
+        for name in ("first", "second"):
+            cluster.begin(member(name), client=name)
+            cluster.run_until(lambda: name in joined, within_ms=120_000)  # noqa: B023  called in the loop
+            cluster.client(name).stop()
+    waited_s = [later - before for before, later in itertools.pairwise(refused_s)]
+    assert len(waited_s) > 20
+    assert all(0.25 <= each < 1 for each in waited_s), waited_s
