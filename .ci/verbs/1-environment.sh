@@ -95,6 +95,12 @@ jars() {
     need java "the interop tests run the real Apache Kafka: a JDK 17 or newer is needed."
     fetch_all_jars
     sail_client
+    # Of the jars that pyspark has; a JVM ignores an archive of others.
+    classes=tests/interop/spark/target/classes.jsa
+    [ "$classes" -nt "$venv/packages-pyproject.toml" ] || {
+        have
+        "$py" tests/interop/spark/class_archive.py || say "no $classes: Spark starts more slowly"
+    }
     [ -n "${KAFKA_LIBS:-}" ] && return
     export KAFKA_LIBS="$PWD/tests/interop/target/libs/*" # the benches beside Kafka's own classes read it too
     classes=tests/interop/target/classes.jsa

@@ -52,10 +52,20 @@ def without_path(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def spark_home(directory: Path) -> Path:
-    """pyspark's files under another roof: what Spark writes beside them does not go into the installed package."""
-    directory.mkdir()
-    for entry in os.scandir(Path(pyspark.__file__).parent):
-        (directory / entry.name).symlink_to(entry.path)
+    """pyspark's files under another roof: what Spark writes beside them does not go into the installed package.
+
+    Without ``pyspark.zip``, which each Python process would compile anew: a second of CPU time. They find the installed
+    pyspark instead. Spark waits ten seconds for a Python process that plans a stream, which on a busy machine is not
+    enough for that second. Not for executors whose Python has no pyspark.
+    """
+    installed = Path(pyspark.__file__).parent
+    archives = directory / "python" / "lib"
+    archives.mkdir(parents=True)
+    for entry in installed.iterdir():
+        if entry.name != "python":
+            (directory / entry.name).symlink_to(entry)
+    for archive in (installed / "python" / "lib").glob("py4j-*"):
+        (archives / archive.name).symlink_to(archive)
     return directory
 
 

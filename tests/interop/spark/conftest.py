@@ -51,29 +51,18 @@ def spark_environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def quick_spark_home(spark_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A ``SPARK_HOME`` without ``pyspark.zip``, which each Python process would compile anew: a second of CPU time.
+    """A ``SPARK_HOME`` whose Python processes start quickly."""
+    from interop.spark.clusters import spark_home
 
-    They find the installed pyspark instead. Spark waits ten seconds for a Python process that plans a stream, which on
-    a busy machine is not enough for that second. Not for executors whose Python has no pyspark.
-    """
-    import pyspark
-
-    installed = Path(pyspark.__file__).parent
-    home = tmp_path_factory.mktemp("spark-home")
-    for entry in installed.iterdir():
-        if entry.name != "python":
-            (home / entry.name).symlink_to(entry)
-    (home / "python" / "lib").mkdir(parents=True)
-    for archive in (installed / "python" / "lib").glob("py4j-*"):
-        (home / "python" / "lib" / archive.name).symlink_to(archive)
-    return str(home)
+    return str(spark_home(tmp_path_factory.mktemp("spark") / "home"))
 
 
 @pytest.fixture(scope="session")
 def spark(spark_environment: dict[str, str], connector_jars: str, quick_spark_home: str) -> Iterator[SparkSession]:
     """A local session with two threads, the formats of kraftlog registered, and Spark's own ``kafka``.
 
-    The class path of a JVM is fixed when it starts, so the one session of the run has the connector from the start.
+    The class path of a JVM is fixed when it starts, so the one session of the run has the connector from the start;
+    behind Spark's own classes, which are archived.
     """
     from pyspark.sql import SparkSession
 
@@ -81,13 +70,13 @@ def spark(spark_environment: dict[str, str], connector_jars: str, quick_spark_ho
 
     given = os.environ.get("SPARK_HOME")
     os.environ.setdefault("SPARK_HOME", quick_spark_home)
+    os.environ["SPARK_DIST_CLASSPATH"] = connector_jars
     session = (
         SparkSession.builder.master("local[2]")
         .appName("kraftlog-tests")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraClassPath", connector_jars)
         .config("spark.driver.extraJavaOptions", JVM_FLAGS)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -96,8 +85,9 @@ def spark(spark_environment: dict[str, str], connector_jars: str, quick_spark_ho
         .config("spark.python.unix.domain.socket.enabled", "true")
         .getOrCreate()
     )
+    del os.environ["SPARK_DIST_CLASSPATH"]  # the JVM has it
     if given is None:
-        del os.environ["SPARK_HOME"]  # the JVM has it
+        del os.environ["SPARK_HOME"]
     session.sparkContext.setLogLevel("ERROR")
     kraftlog.spark.register(session)
     yield session
