@@ -36,6 +36,20 @@ CLIENT_BUGS = (
         "simulation/world/test_bursts.py",
     ),
     Bug(
+        "a static leader does not see the partitions that came while it was away (KIP-814)",
+        "client.classic_membership",
+        "        if joined.skip_assignment and not await self._is_all_assigned():\n",
+        "        if joined.skip_assignment and self.generation < 0:\n",
+        "simulation/world/test_groups.py",
+    ),
+    Bug(
+        "a consumer joins again with each poll after an error",
+        "client.group_subscription",
+        '            self._again_s = loop.time() + self._config["retry.backoff.ms"] / 1000\n',
+        "",
+        "simulation/world/test_groups.py",
+    ),
+    Bug(
         "a node that hangs is asked for metadata first",
         "client.connections",
         "return min(connected, key=itemgetter(0))[1]",

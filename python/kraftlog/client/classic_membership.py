@@ -20,6 +20,8 @@ from kraftlog.client.state.assignors import (
 )
 from kraftlog.client.state.consumer_core import ConsumerCore
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.types import TopicPartition
+from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
 from kraftlog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kraftlog.wire.messages.leave_group import LeaveGroupRequest
@@ -66,7 +68,8 @@ class ClassicMembership(GroupMembership):
             await self._give_up(self.owned)
         joined = await self._join()
         if joined.leader == joined.member_id:
-            assignments = await self._assign(joined)
+            members = await self._know_members(joined)
+            assignments = {} if joined.skip_assignment else self._assign(joined.protocol_name, members)
         else:
             assignments, self._counts = {}, {}
             self._core.want_group_topics(())
@@ -93,6 +96,8 @@ class ClassicMembership(GroupMembership):
             await self._give_up(revoked)
             self._is_rejoin_wanted.set()
         self._take(target, begun_s)
+        if joined.skip_assignment and not await self._is_all_assigned():
+            self.rejoin("the topics have other partitions than when the leader of the group left")
         await self._stay()
 
     async def _join(self) -> JoinGroupResponse:
@@ -131,7 +136,8 @@ class ClassicMembership(GroupMembership):
         version_max = version - 1 if version and version == _SAME_AS_BEFORE[message.API_KEY] else None
         return await self._group.ask(message, version_max, timeout_s)
 
-    async def _assign(self, joined: JoinGroupResponse) -> dict[str, bytes]:
+    async def _know_members(self, joined: JoinGroupResponse) -> dict[str, MemberSubscription]:
+        """What the members subscribe to, by their ids; returns when the partitions of their topics are known."""
         members = {
             member.member_id: decode_subscription(member.metadata, member.group_instance_id)
             for member in joined.members
@@ -145,10 +151,25 @@ class ClassicMembership(GroupMembership):
 
         await self._driver.ask_until(are_known, "metadata of the group's topics", self._poll_interval_s)
         self._counts = self._partition_counts(topics)
-        assign = ASSIGNORS.get(joined.protocol_name or "")
+        return members
+
+    def _assign(self, assignor: str | None, members: dict[str, MemberSubscription]) -> dict[str, bytes]:
+        assign = ASSIGNORS.get(assignor or "")
         if assign is None:
-            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"assignor {joined.protocol_name} is not known")
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"assignor {assignor} is not known")
         return {name: encode_assignment(found) for name, found in assign(members, self._counts).items()}
+
+    async def _is_all_assigned(self) -> bool:
+        """Whether the group's assignment, which a static leader finds when it comes back, has the partitions of now.
+
+        KIP-814 has the leader watch the topics from then on; what changed while it was away only this shows.
+        """
+        answer = await self._group.ask(DescribeGroupsRequest(groups=(self._group.group_id,)))
+        (group,) = answer.groups
+        raise_for(group.error_code, f"DescribeGroups of group {self._group.group_id}")
+        assigned = {name for member in group.members for name in decode_assignment(member.member_assignment)}
+        counts = self._counts.items()
+        return assigned == {TopicPartition(topic, number) for topic, count in counts for number in range(count)}
 
     def _partition_counts(self, topics: Collection[str]) -> dict[str, int]:
         known = self._core.metadata.topics

@@ -165,3 +165,45 @@ def test_a_member_whose_instance_id_is_still_held_asks_at_the_pace_of_retry_back
     waited_s = [later - before for before, later in itertools.pairwise(refused_s)]
     assert len(waited_s) > 20
     assert all(0.25 <= each < 1 for each in waited_s), waited_s
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_a_static_leader_finds_the_partitions_that_came_while_it_was_away(assignor):
+    """Groups 4200025 and 4300019: it goes on with the assignment it had (KIP-814), which did not have them."""
+    with Cluster(7, controllers=1, brokers=0, combined=1, properties={"num.partitions": "2"}) as cluster:
+        servers = {"bootstrap.servers": cluster.bootstrap_servers}
+        settings = {
+            **servers,
+            "group.id": "workers",
+            "group.protocol": "classic",
+            "partition.assignment.strategy": assignor,
+            "session.timeout.ms": "60000",
+        }
+        assigned = {}
+
+        async def member(name):
+            consumer = AsyncConsumer({**settings, "group.instance.id": name})
+            await consumer.start()
+            consumer.subscribe(["numbers"])
+            while True:
+                await consumer.poll_records(0.1)
+                assigned[name] = {name.partition for name in consumer.assignment}
+
+        async def produce():
+            async with AsyncProducer(servers) as producer:
+                await producer.send("numbers", b"1")
+
+        def are_assigned(count):
+            return sorted(number for numbers in assigned.values() for number in numbers) == list(range(count))
+
+        cluster.run(produce())
+        for name in ("leader", "other"):
+            cluster.begin(member(name), client=name)
+            cluster.run_until(lambda: name in assigned and are_assigned(2), within_ms=60_000)  # noqa: B023
+        cluster.run_until(lambda: all(assigned.values()), within_ms=60_000)
+        cluster.client("leader").stop()
+        del assigned["leader"]
+        cluster.grow_topic("numbers", 4)
+        cluster.run_until(lambda: not cluster.is_changing, within_ms=30_000)
+        cluster.begin(member("leader"), client="its next process")
+        cluster.run_until(lambda: are_assigned(4), within_ms=30_000)
