@@ -143,7 +143,7 @@ class GroupSubscription:
         """Start the membership, also where an error ended it that the application has heard of.
 
         Not before ``retry.backoff.ms``: an application that polls again after each error, such as one whose instance id
-        another process still holds, would ask the coordinator thousands of times a second.
+        another process still holds, would ask the coordinator thousands of times per second.
         """
         if self.selection is None or self._failure in self._core.errors:
             return

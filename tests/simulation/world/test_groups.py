@@ -128,7 +128,7 @@ def test_a_record_of_a_share_group_that_comes_back_or_never_comes_is_noticed():
 
 
 def test_a_member_whose_instance_id_is_still_held_asks_at_the_pace_of_retry_backoff():
-    """Groups 4000026: a client that polled again after each error asked the coordinator 4 000 times a second."""
+    """Groups 4000026: a client that polled again after each error asked the coordinator 4 000 times per second."""
     with Cluster(7, controllers=1, brokers=0, combined=1) as cluster:
         settings = {
             "bootstrap.servers": cluster.bootstrap_servers,
