@@ -19,7 +19,7 @@ from kraftlog.client.state.assignors import (
     encode_subscription,
 )
 from kraftlog.client.state.consumer_core import ConsumerCore
-from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.errors import ErrorCode, KafkaError, RemoteProtocolError
 from kraftlog.types import TopicPartition
 from kraftlog.wire.messages.describe_groups import DescribeGroupsRequest
 from kraftlog.wire.messages.heartbeat import HeartbeatRequest
@@ -160,12 +160,14 @@ class ClassicMembership(GroupMembership):
         return {name: encode_assignment(found) for name, found in assign(members, self._counts).items()}
 
     async def _is_all_assigned(self) -> bool:
-        """Whether the group's assignment, which a static leader finds when it comes back, has the partitions of now.
+        """Whether the group's assignment has exactly the partitions that the topics have now.
 
-        KIP-814 has the leader watch the topics from then on; what changed while it was away only this shows.
+        A static leader that comes back keeps the assignment (KIP-814), which may be older than the topics' last change.
         """
         answer = await self._group.ask(DescribeGroupsRequest(groups=(self._group.group_id,)))
-        (group,) = answer.groups
+        group = next((group for group in answer.groups if group.group_id == self._group.group_id), None)
+        if group is None:
+            raise RemoteProtocolError(f"DescribeGroups: no answer for group {self._group.group_id}")
         raise_for(group.error_code, f"DescribeGroups of group {self._group.group_id}")
         assigned = {name for member in group.members for name in decode_assignment(member.member_assignment)}
         counts = self._counts.items()

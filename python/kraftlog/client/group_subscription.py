@@ -142,8 +142,8 @@ class GroupSubscription:
     def _ensure_running(self) -> None:
         """Start the membership, also where an error ended it that the application has heard of.
 
-        Not before ``retry.backoff.ms``: an application that polls again after each error, such as one whose instance id
-        another process still holds, would ask the coordinator thousands of times per second.
+        It joins ``retry.backoff.ms`` after that error. An application that polls again at once after each error, as
+        while another process holds its instance id, would ask the coordinator thousands of times per second.
         """
         if self.selection is None or self._failure in self._core.errors:
             return

@@ -7,6 +7,7 @@ class path begins with that of Spark, under whatever name its home is; other one
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -37,13 +38,14 @@ def main() -> None:
     ARCHIVE.unlink(missing_ok=True)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    beside = ARCHIVE.with_suffix(".new")
+    flags = f"{PLAIN_FLAGS} -Xlog:disable {shlex.quote(f'-XX:ArchiveClassesAtExit={beside}')}"
     with tempfile.TemporaryDirectory() as directory:
-        beside = Path(directory) / ARCHIVE.name
         session = (
             SparkSession.builder.master("local[2]")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.extraJavaOptions", f"{PLAIN_FLAGS} -Xlog:disable -XX:ArchiveClassesAtExit={beside}")
+            .config("spark.driver.extraJavaOptions", flags)
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")
@@ -56,8 +58,7 @@ def main() -> None:
         session.sparkContext._gateway.shutdown()
         jvm.stdin.close()
         jvm.wait(120)
-        ARCHIVE.with_suffix(".new").write_bytes(beside.read_bytes())
-        ARCHIVE.with_suffix(".new").replace(ARCHIVE)
+    beside.replace(ARCHIVE)
     print(f"{ARCHIVE}: {ARCHIVE.stat().st_size / 1e6:.0f} MB")
 
 

@@ -140,7 +140,7 @@ class FollowedLog:
         Raises:
             InvariantViolationError: Offsets are missing, epochs fall, or another replica has other bytes there.
         """
-        # Nothing that was read is left: what a replica had before its log start was perhaps not what its leader had.
+        # Nothing of what was read is left. Before its log start a replica may have had other records than its leader.
         is_begun_anew = log_start_offset >= log_end_offset or log_start_offset >= self.end_offset
         if is_begun_anew or (self._is_first and log_start_offset != self.start_offset):
             self.begin(log_start_offset)

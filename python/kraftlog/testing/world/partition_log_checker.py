@@ -96,7 +96,7 @@ class PartitionLogChecker:
         self, partition: Any, log: ReplicaLog, name: str, before: ReplicaState | None, state: ReplicaState
     ) -> None:
         """Batches are written in order, and those that are committed are the same on every replica."""
-        high_watermark, leader_epoch, _, log_start, log_end = state
+        high_watermark, leader_epoch, leads, log_start, log_end = state
         key = (partition.topic_id, partition.index)
         followed = log.followed
         if followed is None:
@@ -122,8 +122,8 @@ class PartitionLogChecker:
         if before is None or followed.last_epoch != last_epoch or log_end < before[4]:
             self._looked["RINV-16"] += 1
             followed.check_epochs(partition.log.epoch_entries(), log_start)
-        while uncommitted and uncommitted[0].end_offset <= log_start:
-            # Deleted with the same answer of the leader that made the high watermark pass it: nobody was shown it.
+        while not leads and uncommitted and uncommitted[0].end_offset <= log_start:
+            # One answer of the leader moved the log start and the high watermark past it: no reader could get it.
             uncommitted.popleft()
         while uncommitted and uncommitted[0].end_offset <= high_watermark:
             self._looked["RINV-14"] += 1

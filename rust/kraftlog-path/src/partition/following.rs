@@ -70,8 +70,8 @@ impl Partition {
             return Err(FollowError::OffsetMoved { log_end_offset });
         }
         let log_start_offset = self.log.log_start_offset();
-        // The log start goes first: this log may have other records where the leader deleted some. The leader's epochs
-        // begin at its log start, so that nothing tells, and a high watermark behind them would show them.
+        // The log start moves first, as this log may have other records where the leader has deleted some. A fetch does
+        // not show that: the leader has no epochs before its log start. No high watermark may commit those records.
         let appended = self.follow_log_start(fetched.log_start_offset).and_then(|()| {
             let is_unflushed = !fetched.records.is_empty() && self.append_or_restart(fetched, now_ms)?;
             self.follow_log_start(fetched.log_start_offset)?;

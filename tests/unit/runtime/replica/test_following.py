@@ -190,7 +190,7 @@ def test_log_is_begun_anew_where_the_leaders_log_starts_inside_a_batch(run):
 
 
 def test_leaders_log_start_ends_other_records_before_its_first_batch(run):
-    """RFET-28, RFET-39: the leader's epochs begin at its log start, so that nothing tells of the records before it."""
+    """RFET-28, RFET-39: the leader has no epochs before its log start: a fetch does not show that logs differ."""
 
     def test(one):
         one.append(batch(0, 5, epoch=2) + batch(5, 2, epoch=2), high_watermark=5)
