@@ -7,6 +7,8 @@ import types
 
 import pytest
 
+from slow_turns import not_in_turn
+
 pytest_plugins = ["attempts"]
 
 
@@ -120,11 +122,17 @@ LONGEST_FIRST = (
 def pytest_collection_modifyitems(config, items):
     """Long files first, so that no worker is left with one at the end.
 
-    With KRAFTLOG_TEST_DATA_PATH, tests are left out that run on both data paths without it.
+    With KRAFTLOG_TEST_DATA_PATH, tests are left out that run on both data paths without it. KRAFTLOG_SLOW_TURN
+    names the part of the slow tests that is run (``slow_turns.py``).
     """
+    left_out = set()
     if os.environ.get("KRAFTLOG_TEST_DATA_PATH"):
-        left_out = [item for item in items if has_data_path_of_its_own(item)]
-        config.hook.pytest_deselected(items=left_out)
+        left_out.update(item for item in items if has_data_path_of_its_own(item))
+    slow_turn = os.environ.get("KRAFTLOG_SLOW_TURN")
+    if slow_turn:
+        left_out.update(not_in_turn(items, slow_turn))
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
     count = len(LONGEST_FIRST)
     items.sort(

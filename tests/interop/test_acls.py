@@ -48,6 +48,7 @@ def comparable(said: Said) -> tuple[int, list[str], str]:
 
 
 @pytest.mark.parametrize("where", ["--bootstrap-server", "--bootstrap-controller"])
+@pytest.mark.slow
 def test_acl_command_does_and_prints_what_it_does_with_kafka(tmp_path: Path, java: Java, where: str) -> None:
     nodes = [KafkaServer(tmp_path / "kafka", java, AUTHORIZER), KraftlogServer(tmp_path / "kraftlog", AUTHORIZER)]
     said = []

@@ -130,6 +130,7 @@ def compare(java: Java, pairs: list[tuple[Path, Path]], *, now_ms: int, buffer_b
 
 
 @pytest.mark.parametrize("buffer_bytes", [1 << 20, 24 * 150], ids=["ample", "full"])
+@pytest.mark.slow
 def test_golden_partitions_come_out_as_from_kafka(java: Java, tmp_path: Path, buffer_bytes: int) -> None:
     pairs = []
     for source in sorted((GOLDEN / "topics" / "node-1").iterdir()):
@@ -209,6 +210,7 @@ class History:
                     log.roll(now_ms)
 
 
+@pytest.mark.slow
 def test_random_histories_come_out_as_from_kafka(java: Java, tmp_path: Path) -> None:
     print(f"KRAFTLOG_CLEANER_SEED={SEED} KRAFTLOG_CLEANER_HISTORIES={HISTORIES}")
     histories = [History(SEED + number) for number in range(HISTORIES)]

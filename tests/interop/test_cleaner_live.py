@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from interop.clients import create_topic
@@ -145,6 +146,7 @@ def write_transactions(directory: Path) -> tuple[dict[bytes, bytes], int]:
     return committed, log.log_end_offset
 
 
+@pytest.mark.slow
 def test_a_live_topic_is_compacted_and_kafka_goes_on_with_it(java: Java, tmp_path: Path) -> None:
     node = KraftlogServer(tmp_path / "node", dict(CONFIG))
     with node.running():
@@ -185,6 +187,7 @@ def test_a_live_topic_is_compacted_and_kafka_goes_on_with_it(java: Java, tmp_pat
     assert not [line for line in kafka.errors_logged() if "shutdown" not in line.lower()]
 
 
+@pytest.mark.slow
 def test_consumer_offsets_are_compacted_and_survive(tmp_path: Path) -> None:
     node = KraftlogServer(
         tmp_path / "node",

@@ -48,6 +48,7 @@ def workloads() -> dict[bool, list[Record]]:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_client_writes_across_a_restart_and_all_read_the_same(
     node: Server, java: Java, clients: dict[str, Client], workloads: dict[bool, list[Record]], name: str, codec: str
 ) -> None:

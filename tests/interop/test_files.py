@@ -131,6 +131,7 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory, java: Java) -> Iterator[Use
         server.kill()
 
 
+@pytest.mark.slow
 def test_dump_log_segments_accepts_every_segment_and_index(ours: Used, java: Java) -> None:
     folders = ours.server.partition_dirs()
     assert {"files-none-0", "files-grown-2", METADATA} <= {folder.name for folder in folders}
@@ -190,6 +191,7 @@ def test_kafka_serves_a_copy_of_our_directory(ours: Used, java: Java, tmp_path: 
     assert not [line for line in kafka.errors_logged() if "shutdown" not in line.lower()]
 
 
+@pytest.mark.slow
 def test_our_node_serves_a_copy_of_kafkas_directory(kafkas: Used, java: Java, target_kind: str, tmp_path: Path) -> None:
     node = make_server(target_kind, tmp_path / "node", java)
     copy_of(kafkas.server, node)

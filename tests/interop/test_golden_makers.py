@@ -218,6 +218,7 @@ def fields_of_files(folder: Path, pattern: str) -> set[str]:
         "expected/*/*/partition.json",
     ],
 )
+@pytest.mark.slow
 def test_rows_of_new_topics_have_the_fields_of_the_committed_ones(made_topics: Path, pattern: str) -> None:
     committed = fields_of_files(GOLDEN / "topics", pattern)
     made = fields_of_files(made_topics, pattern)

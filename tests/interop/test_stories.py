@@ -68,6 +68,7 @@ def test_several_voters_are_formatted_at_once(told: Story, java: Java) -> None:
     assert_kafka_reads(told, java)
 
 
+@pytest.mark.slow
 def test_controllers_join_by_themselves_and_again_with_a_new_disk(told: Story) -> None:
     told.read("quorum-auto-join.md")
     new = told.run("echo $new\n").strip()
@@ -77,6 +78,7 @@ def test_controllers_join_by_themselves_and_again_with_a_new_disk(told: Story) -
     )
 
 
+@pytest.mark.slow
 def test_a_failed_disk_is_replaced(told: Story, java: Java) -> None:
     three_voters(told)
     told.read("quorum-disk-failure.md")
@@ -86,6 +88,7 @@ def test_a_failed_disk_is_replaced(told: Story, java: Java) -> None:
     assert_kafka_reads(told, java)
 
 
+@pytest.mark.slow
 def test_a_node_is_replaced_by_another(told: Story) -> None:
     three_voters(told)
     told.read("quorum-node-replacement.md")
@@ -99,6 +102,7 @@ def test_a_node_is_replaced_by_another(told: Story) -> None:
     replicas_agree(told)
 
 
+@pytest.mark.slow
 def test_the_leader_is_removed(told: Story) -> None:
     three_voters(told)
     told.read("quorum-remove-leader.md")
@@ -113,6 +117,7 @@ def test_the_leader_is_removed(told: Story) -> None:
 
 
 @pytest.mark.spec("KVER-04", "KVER-15", "KVER-19", "BOOT-25")
+@pytest.mark.slow
 def test_a_static_quorum_is_made_dynamic(told: Story, java: Java) -> None:
     told.read("quorum-static-voters.md")
     theirs = told.run("kafka-features --bootstrap-controller $servers describe\n")
@@ -129,6 +134,7 @@ def test_a_static_quorum_is_made_dynamic(told: Story, java: Java) -> None:
 
 
 @pytest.mark.spec("ENDP-20", "ENDP-22")
+@pytest.mark.slow
 def test_a_voter_moves_to_another_port(told: Story) -> None:
     three_voters(told)
     told.run(

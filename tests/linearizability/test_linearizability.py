@@ -132,6 +132,7 @@ async def take_history(home, seconds):
 
 
 @pytest.mark.timeout(max(300, SECONDS * 3))
+@pytest.mark.slow
 def test_history_under_faults_is_linearizable(tmp_path, porcupine):
     operations, faults = asyncio.run(take_history(tmp_path, SECONDS))
     assert verdict(operations, porcupine, tmp_path / "history.json"), f"see {tmp_path / 'history.json'}"

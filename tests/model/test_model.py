@@ -80,6 +80,7 @@ LARGE = {
 @pytest.mark.spec("INV-01", "INV-02", "INV-05", "INV-06", "INV-07", "INV-08", "INV-09", "INV-10", "INV-12", "INV-14")
 @pytest.mark.spec("INV-20", "INV-21", "INV-29")
 @pytest.mark.parametrize("text", SMALL.values(), ids=SMALL)
+@pytest.mark.slow
 def test_everything_that_can_happen_in_a_small_scope_is_safe(tmp_path, text):
     outcome = check(tmp_path, text)
     assert outcome.is_good, outcome.text[-4000:]
@@ -112,6 +113,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize(("text", "found"), MUTANTS.values(), ids=MUTANTS)
+@pytest.mark.slow
 def test_rule_left_out_is_noticed(tmp_path, text, found):
     outcome = check(tmp_path, text, module="KraftMutants")
     assert outcome.violated in found, outcome.text[-4000:]

@@ -115,6 +115,7 @@ LARGE = {
 @pytest.mark.spec("RINV-01", "RINV-07", "RINV-12", "RINV-14", "RINV-15", "RINV-16", "RINV-21", "RINV-22", "RINV-23")
 @pytest.mark.spec("RINV-24", "RINV-26", "RINV-27", "RINV-28")
 @pytest.mark.parametrize("text", SMALL.values(), ids=SMALL)
+@pytest.mark.slow
 def test_everything_that_can_happen_to_a_partition_in_a_small_scope_is_safe(tmp_path, text):
     outcome = search(tmp_path, text, flags=tlc.SHORT)
     assert outcome.is_good, outcome.text[-4000:]
@@ -174,6 +175,7 @@ LEFT_OUT_LARGE = {
 
 
 @pytest.mark.parametrize(("rules", "text"), LEFT_OUT.values(), ids=LEFT_OUT)
+@pytest.mark.slow
 def test_rule_of_replication_left_out_is_noticed(tmp_path, rules, text):
     assert noticed(tmp_path, rules, text) == {*rules}
 

@@ -164,6 +164,7 @@ DURABLE = RunSettings(flush_on_ack=True, min_isr=1, unclean=True)
 
 @pytest.mark.spec("RINV-01", "RINV-07", "RINV-12", "RINV-14", "RINV-15", "RINV-16", "RINV-21", "RINV-22", "RINV-23")
 @pytest.mark.spec("RINV-24", "RINV-26", "RINV-28")
+@pytest.mark.slow
 def test_runs_of_a_partition_are_behaviours_of_the_specification_and_broken_ones_are_not(tmp_path, monkeypatch):
     """One search for all of them: most of its time is the start of the JVM."""
     runs = [take_run(seed, RunSettings()) for seed in range(FIRST_SEED, FIRST_SEED + RUN_COUNT)]

@@ -65,6 +65,7 @@ def replay(folder, traces):
 @pytest.mark.timeout(900)
 @pytest.mark.spec("INV-01", "INV-05", "INV-06", "INV-07", "INV-08", "INV-12", "INV-14", "INV-20", "INV-21", "INV-29")
 @pytest.mark.spec("DISK-30")
+@pytest.mark.slow
 def test_runs_of_the_simulator_are_behaviours_of_the_specification(tmp_path):
     began = time.monotonic()
     happened = Counter()
@@ -123,6 +124,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize(("owner", "name", "mutant"), MUTANTS.values(), ids=MUTANTS)
+@pytest.mark.slow
 def test_run_of_a_broken_core_is_refused(tmp_path, monkeypatch, owner, name, mutant):
     monkeypatch.setattr(owner, name, mutant)
     outcome = replay(tmp_path, [take_trace(seed, 700, is_dynamic=True, voter_count=5) for seed in range(8)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs/how-to/simulate.md"
 
 
@@ -19,6 +21,7 @@ def test_page_finds_the_bug_by_a_seed_and_the_mended_machine_passes():
     assert "cluster seed=" in names["text"]
 
 
+@pytest.mark.slow
 def test_page_finds_the_bug_of_a_service_by_a_seed_and_replays_it():
     names = {"__name__": "page"}
     for block in re.findall(r"```python cluster\n(.*?)```", PAGE.read_text(), re.DOTALL):

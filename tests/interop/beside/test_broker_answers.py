@@ -316,6 +316,7 @@ def play(kind: str, home: Path, java: Java) -> dict[str, list[str]]:
 @pytest.mark.spec("CERR-01", "CERR-02", "CERR-03", "CERR-04", "CERR-05", "CERR-06", "CERR-07", "CERR-08", "CERR-09")
 @pytest.mark.spec("CERR-11", "CERR-12", "CERR-14", "CERR-15", "CERR-16", "CERR-18", "CERR-19", "CERR-20", "CERR-28")
 @pytest.mark.spec("CERR-29")
+@pytest.mark.slow
 def test_broker_answers_as_kafka_does(tmp_path: Path, java: Java) -> None:
     kafka = play("kafka", tmp_path / "kafka", java)
     for kind in ("native", "python"):

@@ -11,6 +11,7 @@ from interop.story import story
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_a_broker_of_ours_follows_kafkas_controller_as_the_page_tells(tmp_path: Path, java: Java) -> None:
     with story(tmp_path / "story", java) as told:
         told.read("follow-kafka.md")

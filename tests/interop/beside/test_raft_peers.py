@@ -66,6 +66,7 @@ def quorum(tmp_path: Path, java: Java) -> Iterator[Quorum]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_ours_votes_follows_and_leads_beside_two_of_kafkas_peers_and_tails_are_cut_both_ways(quorum: Quorum) -> None:
     ours, one, two = quorum.ours, quorum.one, quorum.two
 

@@ -208,6 +208,7 @@ def heard(port: int, steps: tuple[Callable[[Dialogue], object], ...]) -> list[An
     return dialogue.heard
 
 
+@pytest.mark.slow
 def test_every_dialogue_goes_as_with_kafka(servers: tuple[Sasl, Sasl]) -> None:
     wrong = []
     for name, steps in {**CASES, **AGAIN}.items():

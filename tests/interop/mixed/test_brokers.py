@@ -45,6 +45,7 @@ whole_only = pytest.mark.skipif(not WHOLE, reason="`.ci/dev mixed` runs the rest
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("layout", [under_kafka, pytest.param(under_kraftlog, marks=whole_only)])
+@pytest.mark.slow
 def test_brokers_of_both_programs_replicate_each_other(
     cluster: MixedCluster, layout: Callable[[MixedCluster], None]
 ) -> None:

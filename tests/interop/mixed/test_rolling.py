@@ -24,6 +24,7 @@ def cluster(tmp_path: Path, java: Java) -> Iterator[MixedCluster]:
 
 
 @pytest.mark.timeout(900 * ROUNDS)
+@pytest.mark.slow
 def test_a_kafka_cluster_becomes_one_of_kraftlog_and_returns_under_load(cluster: MixedCluster) -> None:
     for node_id in NODES:
         cluster.add(KAFKA, "broker,controller", node_id)

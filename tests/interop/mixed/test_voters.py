@@ -63,6 +63,7 @@ class Quorum:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_kraftlog_votes_follows_and_leads_among_kafka_controllers(cluster: MixedCluster) -> None:
     cluster.start()
     quorum = Quorum(cluster)

@@ -66,6 +66,7 @@ def rows(spark: SparkSession, source: str, broker: kraftlog.Broker, **options: s
         ({"subscribe": "orders", "startingTimestamp": str(FIRST_MS + 500)}, None),
     ],
 )
+@pytest.mark.slow
 def test_batches_have_the_rows_of_sparks_kafka_source(
     spark: SparkSession, broker: kraftlog.Broker, options: dict[str, str], count: int | None
 ) -> None:

@@ -289,6 +289,7 @@ def test_each_job_explains_itself(name: str, spark_environment: dict[str, str]) 
     assert "--help" in done.stdout
 
 
+@pytest.mark.slow
 def test_spark_submit_runs_a_job(data: Path, tmp_path: Path, spark_environment: dict[str, str]) -> None:
     import pyspark
 

@@ -76,6 +76,7 @@ def lengths(batches: Iterator[pa.RecordBatch], context: MapContext) -> Iterator[
     )
 
 
+@pytest.mark.slow
 def test_functions_beside_the_decoder_read_and_write_urls(spark: SparkSession, server: S3Server) -> None:
     from kraftlog.spark import map_batches, write_parquet
 

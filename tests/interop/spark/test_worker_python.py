@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from partition_files import write_log
 
 HOW_TO = Path(__file__).resolve().parents[3] / "docs" / "how-to"
@@ -33,6 +35,7 @@ def foreign_python(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_page_and_the_functions_run_from_an_environment_that_is_not_activated(
     spark_environment: dict[str, str], quick_spark_home: str, tmp_path: Path
 ) -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import kraftlog
 from interop.harness import Server
 
@@ -35,6 +37,7 @@ def rows_of(server: Server) -> dict[int, list[tuple[int, bytes, bytes]]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_page_does_what_it_says(spark: SparkSession, server_factory: Callable[..., Server], tmp_path: Path) -> None:
     import confluent_kafka
     from confluent_kafka.admin import AdminClient, NewTopic

@@ -60,6 +60,7 @@ def originals(spark: SparkSession) -> DataFrame:
     ).cache()
 
 
+@pytest.mark.slow
 def test_rows_come_back_as_they_were_with_every_codec(
     spark: SparkSession, java: Java, originals: DataFrame, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ ServerFactory = Callable[..., Server]
 
 
 @pytest.mark.parametrize("kind", ["kafka", "kraftlog"])
+@pytest.mark.slow
 def test_a_node_serves_and_goes_on_with_what_was_written_while_it_was_stopped(
     spark: SparkSession, server_factory: ServerFactory, kind: str
 ) -> None:

@@ -149,6 +149,7 @@ def rows_of(scan: kraftlog.reading.Scan) -> list[tuple[int, int, bytes | None, b
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
+@pytest.mark.slow
 def test_the_tiered_part_is_what_a_consumer_gets(tiered: Tiered) -> None:
     for log in kraftlog.LogDir(tiered.directory).partitions():
         assert isinstance(log, RemoteLog)

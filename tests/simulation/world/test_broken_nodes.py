@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kraftlog.runtime.replica.fetcher_loop import FetcherLoop
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
@@ -39,6 +41,7 @@ def test_a_loop_without_a_pause_is_noticed():
     assert broken(work) == "INV-32"
 
 
+@pytest.mark.slow
 def test_a_follower_that_fetches_without_a_pause_is_noticed(monkeypatch):
     request = FetcherLoop._request
 

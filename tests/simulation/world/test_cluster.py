@@ -87,6 +87,7 @@ async def one_record(cluster):
         await asyncio.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_a_failing_run_shrinks_to_a_scenario_that_replays():
     text = """
     world seed=5 controllers=3 brokers=1

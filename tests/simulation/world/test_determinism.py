@@ -89,10 +89,12 @@ def test_a_run_with_clients_is_the_same_in_every_process():
         ("commands", 701),
     ],
 )
+@pytest.mark.slow
 def test_a_drawn_run_of_each_workload_is_the_same_in_every_process(workload: str, seed: int):
     assert_same(workload, seed, hash_seeds=("1", "4242"))
 
 
+@pytest.mark.slow
 def test_a_drawn_run_with_full_disks_is_the_same_in_every_process():
     """Its replicas end while requests wait, which are refused in the order in which they came, not by addresses."""
     story = assert_same("commands", 75144, hash_seeds=("0", "0"))

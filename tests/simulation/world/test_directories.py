@@ -123,6 +123,7 @@ def test_drawn_runs_have_several_directories():
     assert ClusterScenario.parse(str(several)) == several
 
 
+@pytest.mark.slow
 def test_disks_fail_while_replicas_move():
     text = """
     world seed=31 controllers=1 brokers=3 directories=3

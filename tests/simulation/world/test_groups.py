@@ -60,6 +60,7 @@ def test_a_group_skips_nothing_and_catches_up(seed, drawn):
     ("workload", "end"),
     [(pipelines, "have their results, each exactly once"), (shares, "none again after its acceptance was stored")],
 )
+@pytest.mark.slow
 def test_transactions_and_share_groups_keep_what_they_promise(workload, end):
     settings = SETTINGS + "".join(
         f"set {name}.replication.factor=3\nset {name}.min.isr=2\nset {name}.num.partitions=3\n"

@@ -13,6 +13,7 @@ from .loss_workload import View, losses
 # Each has readers that were told.
 @pytest.mark.spec("CTRN-44", "RINV-30")
 @pytest.mark.parametrize("seed", [4, 9, 17])
+@pytest.mark.slow
 def test_readers_are_told_of_what_is_lost(seed):
     outcome = run(draw(seed), losses)
     assert outcome.error is None, outcome.error

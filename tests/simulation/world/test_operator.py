@@ -75,6 +75,7 @@ def test_partitions_are_moved_and_led_by_their_first_replica_under_load():
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda settings: "-".join(settings.values()))
+@pytest.mark.slow
 def test_members_and_producers_find_the_partitions_that_a_topic_gets(protocol):
     """A partition that is added holds records, all of which the group reads."""
     properties = SETTINGS | {"group.consumer.heartbeat.interval.ms": "1000"}

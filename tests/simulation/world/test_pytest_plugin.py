@@ -7,6 +7,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 TESTS = """
     import asyncio
 
@@ -33,6 +35,7 @@ def run(folder, *arguments, hash_seed="random"):
     )
 
 
+@pytest.mark.slow
 def test_a_failing_seed_prints_its_story_and_the_command_that_replays_it(tmp_path):
     found = run(tmp_path, "--kraftlog-seed", "7", "--kraftlog-runs", "2")
     assert "1 failed, 1 passed" in found.stdout, found.stdout + found.stderr

@@ -32,6 +32,7 @@ def clean_shutdown_file(cluster, name):
     return cluster.nodes[name].data_path / ".kafka_cleanshutdown"
 
 
+@pytest.mark.slow
 def test_a_cluster_is_restarted_node_by_node_while_clients_write_and_read():
     with Cluster(11, properties=SETTINGS) as cluster:
         task = cluster.begin(records_every(cluster, 0.05))
@@ -72,6 +73,7 @@ def test_a_node_that_is_being_started_is_killed_and_one_that_ends_may_still_be()
         assert "is asked to end" in str(cluster.story)
 
 
+@pytest.mark.slow
 def test_directories_of_deleted_topics_are_left_to_the_next_start():
     """Timers that would have removed them a minute later kept the node that had stopped."""
     with Cluster(13, controllers=1, properties=SETTINGS) as cluster:

@@ -47,6 +47,7 @@ def run_tables():
     return len(cleaned)
 
 
+@pytest.mark.slow
 def test_tables_are_cleaned_and_keep_the_last_value_of_each_key():
     assert run_tables() > 5
 

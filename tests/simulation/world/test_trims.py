@@ -13,6 +13,7 @@ from .trim_workload import Trims, trims
 # 3 and 13: a log start that only the epochs remembered; 19: some deleted segments came back after a power failure.
 @pytest.mark.spec("RINV-19", "RINV-01")
 @pytest.mark.parametrize("seed", [3, 13, 19])
+@pytest.mark.slow
 def test_what_was_deleted_stays_deleted(seed):
     outcome = run(draw(seed), trims)
     assert outcome.error is None, outcome.error
