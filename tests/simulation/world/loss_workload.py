@@ -21,6 +21,8 @@ PRODUCERS = ({"acks": "1", "enable.idempotence": "false"}, {"acks": "all"})
 RESETS = ("none", "earliest", "latest")
 # A reader that waits for the end of a log hears of an election by then.
 METADATA_MS = "5000"
+# For so long a reader that has as many records as there are goes on, and in the end gives up one that has not.
+HEARD_S, GIVEN_UP_S = 10, 60
 
 
 class View:
@@ -62,6 +64,21 @@ class View:
             raise InvariantViolationError("RINV-30", f"{reason} they differ from offset {where} on")
 
 
+class Ends:
+    """How many records each partition has in the end, and how long readers wait for them."""
+
+    def __init__(self, counts, clock):
+        self.counts = counts
+        self.clock = clock
+        self.known_s = clock()
+
+    def are_read(self, counts):
+        """Whether a reader that has so many records is done, or never will be."""
+        passed_s = self.clock() - self.known_s
+        has_all = all(count == self.counts[name] for name, count in counts.items())
+        return passed_s >= (HEARD_S if has_all else GIVEN_UP_S)
+
+
 async def losses(cluster):
     """Producers that may lose records, and three readers: in the end each of them has read what is there."""
     rng = random.Random(f"{cluster.seed}/losses")
@@ -85,7 +102,7 @@ async def losses(cluster):
         found = {
             name: [record.value for record in read] for name, read in (await read_all(servers, topic=NAME)).items()
         }
-        ends.set_result({name: len(values) for name, values in found.items()})
+        ends.set_result(Ends({name: len(values) for name, values in found.items()}, asyncio.get_running_loop().time))
         told = 0
         for views in await asyncio.gather(*readers):
             for name, view in views.items():
@@ -157,7 +174,11 @@ async def _write_last(servers, names):
 
 
 async def _read(servers, names, cluster, ends, reset):
-    """Read up to the ends, once they are known; returns what this reader believes to be there."""
+    """Read up to the ends, once they are known; returns what this reader believes to be there.
+
+    A reader that is beyond an end, or has as many records of another history, may not have heard of the last election
+    yet: it reads on for longer than its metadata may be old.
+    """
     views = {name: View(f"{name.topic}-{name.partition}", reset) for name in names}
     settings = {"auto.offset.reset": reset, "metadata.max.age.ms": METADATA_MS}
     heard = set()
@@ -165,7 +186,7 @@ async def _read(servers, names, cluster, ends, reset):
         consumer.assign(names)
         for name in names:
             consumer.seek(name, 0)
-        while not (ends.done() and all(len(view.values) >= ends.result()[name] for name, view in views.items())):
+        while not (ends.done() and ends.result().are_read({name: len(view.values) for name, view in views.items()})):
             try:
                 for record in await consumer.poll_records(0.5):
                     views[TopicPartition(NAME, record.partition)].read(record.offset, record.value)
