@@ -33,14 +33,20 @@ install_into() { # install_into PYTHON ARGUMENTS-OF-PIP; an environment made by 
     fi
 }
 
-#: packages   virtual environment in .venv with the packages that pyproject.toml names, without kraftlog
-packages() { # again only if pyproject.toml changed
+#: environment  virtual environment in .venv with maturin alone, enough for `build`
+environment() {
     if [ ! -x "$py" ]; then
         say "virtual environment in $venv"
         new_environment "$(python3_11)" "$venv"
         # The pip that came with Python 3.11 takes twice the time of a new one for the packages below.
         if "$py" -m pip --version >/dev/null 2>&1; then install_into "$py" --upgrade pip; fi
     fi
+    [ -x "$venv/bin/maturin" ] || install_into "$py" "$("$py" .ci/requirements.py dev maturin)"
+}
+
+#: packages   virtual environment in .venv with the packages that pyproject.toml names, without kraftlog
+packages() { # again only if pyproject.toml changed
+    environment
     cmp -s pyproject.toml "$venv/packages-pyproject.toml" && return
     say "packages named in pyproject.toml"
     # Source packages, such as PySpark, get the build tools they ask for; kraftlog is built by the maturin installed
