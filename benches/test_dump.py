@@ -91,6 +91,7 @@ def test_dump_million_records(benchmark: Any, million: Path, tmp_path: Path, for
     assert benchmark.extra_info["written"] > RECORDS // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--print-data-log"]], ids=["batches", "records"])
 def test_kafka_dump_log_segments(benchmark: Any, million: Path, tmp_path: Path, flags: list[str]) -> None:
     libs = os.environ.get("KAFKA_LIBS")

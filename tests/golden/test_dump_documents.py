@@ -31,6 +31,7 @@ def content(image: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in image.items() if name not in {"provenance", "quorum"}}
 
 
+@pytest.mark.slow
 def test_every_snapshot_and_directory_has_an_image(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert len(SNAPSHOTS) > 50
     for path in [*SNAPSHOTS, *DIRECTORIES]:
@@ -42,6 +43,7 @@ def test_every_snapshot_and_directory_has_an_image(capfdbinary: pytest.CaptureFi
     assert "metadata.version:" in capfdbinary.readouterr().out.decode()
 
 
+@pytest.mark.slow
 def test_replayed_logs_equal_kafkas_snapshots(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     compared = 0
     for snapshot in SNAPSHOTS:

@@ -257,6 +257,7 @@ def create(node: Server, name: str, version: int) -> tuple[int, str | None, int]
     return result.error_code, result.error_message, round(response.throttle_time_ms / 60_000)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 def test_connections_above_the_quota_of_their_address_are_held_and_closed_as_by_kafka(
     tmp_path: Path, java: Java

@@ -73,6 +73,7 @@ def poll_until(is_so, *readers):
     return sorted(found)
 
 
+@pytest.mark.slow
 @PROTOCOLS
 @pytest.mark.parametrize("make", [str, re.compile], ids=["text", "compiled"])
 def test_pattern_reads_matching_topics_and_new_ones_and_drops_deleted_ones(kafka, admin, prefix, protocol, make):

@@ -150,6 +150,7 @@ def test_topic_command_sees_replicas_and_a_missing_broker(tools: Tools, cluster:
     assert "Partition:" not in topics("--describe", "--under-replicated-partitions")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_leader_election_command_gives_preferred_leaders_back(
     tools: Tools, cluster: kraftlog.Cluster, tmp_path: Path

@@ -46,6 +46,7 @@ def make_records() -> list[Record]:
     return records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", LEVELS)
 def test_every_level_is_read_by_kafka_and_as_small_as_kafkas(codec: str, java: Java, tmp_path: Path) -> None:
     records = make_records()

@@ -69,6 +69,7 @@ def served(node: Server) -> Iterator[Server]:
     assert node.errors_logged() == []
 
 
+@pytest.mark.slow
 def test_two_members_share_the_partitions_and_commit(served: Server, java: Java) -> None:
     """NGRP-36, NGRP-40, NGRP-46, NGRP-83: with librdkafka, seen by Kafka's own tool."""
     first = consumer(served.bootstrap, "shared", "read-0")
@@ -92,6 +93,7 @@ def test_two_members_share_the_partitions_and_commit(served: Server, java: Java)
     assert "successful" in groups("--delete", "--group", "shared")
 
 
+@pytest.mark.slow
 def test_a_group_moves_to_the_new_protocol_and_back(served: Server) -> None:
     """NGRP-97, NGRP-101: one member after the other changes its setting, as in a rolling restart."""
     old = consumer(served.bootstrap, "moving", "read-0", protocol="classic")
@@ -154,6 +156,7 @@ def retried(client: RawClient, request: Any) -> Any:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_kafka_takes_a_consumer_group_over_and_gives_it_back(server_factory: Callable[..., Server]) -> None:
     """NGRP-92, NGRP-96: the same epochs, members and targets, and the topics' hash raises no epoch."""
     node = server_factory("kraftlog")

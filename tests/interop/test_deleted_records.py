@@ -27,6 +27,7 @@ def first_offset(bootstrap: str) -> int:
         consumer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("RINV-19")
 @pytest.mark.parametrize(("kind", "after_kill"), [("kraftlog", DELETED), ("kafka", 0)])
 def test_what_a_tool_deleted_after_a_kill(server_factory, java: Java, tmp_path, kind, after_kill):

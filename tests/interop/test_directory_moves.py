@@ -69,6 +69,7 @@ class Mover:
         return (target / NAME).is_dir() and not list(target.glob("*-future"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_tools_move_a_replica_under_produce_and_kills_lose_nothing(
     server_factory: Any, java: Java, tmp_path: Path

@@ -85,6 +85,7 @@ def golden_commands(root: Path) -> list[list[str]]:
     return commands
 
 
+@pytest.mark.slow
 def test_every_file_of_a_node(java: Java, tmp_path: Path) -> None:
     commands = golden_commands(TOPICS / "node-1")
     assert len(commands) > 100
@@ -97,6 +98,7 @@ def test_every_file_of_other_nodes(java: Java, tmp_path: Path, node: str) -> Non
     compare(java, golden_commands(TOPICS / node))
 
 
+@pytest.mark.slow
 def test_every_metadata_log_and_snapshot(java: Java, tmp_path: Path) -> None:
     commands = golden_commands(KRAFT)
     assert len(commands) > 200
@@ -154,6 +156,7 @@ def test_indexes_that_do_not_fit_their_log(java: Java, tmp_path: Path) -> None:
     compare(java, runs)
 
 
+@pytest.mark.slow
 def test_damaged_segments(java: Java, tmp_path: Path) -> None:
     paths = sorted(DAMAGED.rglob("*.log"))
     assert len(paths) == 680

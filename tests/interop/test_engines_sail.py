@@ -87,6 +87,7 @@ def assert_same_rows(answer: pa.Table | str, table: pa.Table) -> None:
     assert answer.sort_by(ORDER).equals(table.sort_by(ORDER))
 
 
+@pytest.mark.slow
 def test_rows_of_kafka_topics(ask: Answer, tmp_path: Path) -> None:
     """All topics that a Kafka broker wrote: each codec, compacted, transactional, with epochs, after DeleteRecords."""
     path = {"path": str(TOPICS)}

@@ -169,6 +169,7 @@ def test_dump_log_segments_decodes_the_offsets_topic(ours: Used, java: Java) -> 
         assert re.search(rf'"topic":"{topic}".*"offset":{offset}\b', text), topic
 
 
+@pytest.mark.slow
 def test_metadata_shell_reads_the_checkpoints(ours: Used, java: Java) -> None:
     # The shell waits for ever on the checkpoint of format, Kafka's too: it holds control records only.
     snapshots = [path for path in files_with(ours.server.data_dir / METADATA, ".checkpoint") if int(path.name[:20])]
@@ -181,6 +182,7 @@ def test_metadata_shell_reads_the_checkpoints(ours: Used, java: Java) -> None:
     assert set(ours.topics) <= set(metadata_shell(java, last, "ls", "/image/topics/byName").split())
 
 
+@pytest.mark.slow
 def test_kafka_serves_a_copy_of_our_directory(ours: Used, java: Java, tmp_path: Path) -> None:
     kafka = make_server("kafka", tmp_path / "kafka", java)
     copy_of(ours.server, kafka)
@@ -206,6 +208,7 @@ def test_our_node_serves_a_copy_of_kafkas_directory(kafkas: Used, java: Java, ta
     assert_dump_accepts(java, *node.partition_dirs())
 
 
+@pytest.mark.slow
 def test_directory_goes_to_kafka_and_comes_back(ours: Used, java: Java, target_kind: str, tmp_path: Path) -> None:
     """Files of kraftlog, used by Kafka, opened by kraftlog again: two programs write metadata, epochs and producers."""
     kafka = make_server("kafka", tmp_path / "kafka", java)
@@ -224,6 +227,7 @@ def test_directory_goes_to_kafka_and_comes_back(ours: Used, java: Java, target_k
         node.stop()
 
 
+@pytest.mark.slow
 def test_format_writes_what_kafka_writes(ours: Used, kafkas: Used) -> None:
     """meta.properties, and the files that format leaves, by name and by key."""
 

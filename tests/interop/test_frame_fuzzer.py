@@ -12,6 +12,7 @@ SECONDS = float(os.environ.get("KRAFTLOG_FUZZ_SECONDS", "60"))
 SEED = int(os.environ.get("KRAFTLOG_FUZZ_SEED", "20240601"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_hostile_frames_disturb_nobody(tmp_path):
     findings = fuzz(SEED, SECONDS, tmp_path)

@@ -125,6 +125,7 @@ def test_verdicts_on_damaged_files_are_the_committed_ones(java: Java) -> None:
         assert verdict == {key: row[key] for key in verdict}, row["file"]
 
 
+@pytest.mark.slow
 def test_rows_of_topics_and_metadata_logs_are_the_committed_ones(java: Java) -> None:
     """Every segment and checkpoint of the committed directories, decoded anew."""
     committed = {}
@@ -370,6 +371,7 @@ def made_kraft(java: Java, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [

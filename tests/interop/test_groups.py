@@ -116,6 +116,7 @@ def console(java: Java) -> Reader:
 READERS: dict[str, Reader] = {"confluent-kafka": confluent, "aiokafka": aiokafka, "kafka-python": kafka_python}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", [*READERS, "console"])
 def test_a_group_goes_on_where_it_left_off_also_after_a_restart(
     server_factory: Callable[..., Server], java: Java, client: str

@@ -169,6 +169,7 @@ def kill_somewhere(server: Server, rng: random.Random, producers: list[SequenceP
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1_500)
 def test_kill_during_produce_loses_and_doubles_nothing(server_factory, java: Java) -> None:
     server: Server = server_factory(config={"log.flush.on.ack": "true"})

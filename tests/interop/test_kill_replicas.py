@@ -142,6 +142,7 @@ def check_equal_logs(cluster: kraftlog.Cluster) -> None:
             assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(14_400)
 def test_whatever_happens_to_leaders_nothing_acknowledged_is_lost(cluster: kraftlog.Cluster, java: Java) -> None:
     bootstrap = cluster.bootstrap_servers

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import kraftlog
 from kraftlog.cli.__main__ import main
 
@@ -11,6 +13,7 @@ RECORDS = 3000
 VALUE_BYTES = 50
 
 
+@pytest.mark.slow
 def test_java_clients_send_and_read_all_records(java, monkeypatch, capsys):
     monkeypatch.setenv("KAFKA_LIBS", java.libs)
     found = []

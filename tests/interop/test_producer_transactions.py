@@ -46,6 +46,7 @@ def confluent_values(bootstrap, topic, count):
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_transactions_of_both_versions_on_kafka(kafka, java):
     stories(kafka.bootstrap, "v2")
     found = confluent_values(kafka.bootstrap, "v2-both", 9)

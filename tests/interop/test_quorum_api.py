@@ -117,6 +117,7 @@ def three(start, *arguments, **options):
     return voters, [start(node_id, voters, *arguments, **options) for node_id in voters]
 
 
+@pytest.mark.slow
 def test_what_was_acknowledged_outlives_kills_and_reads_never_go_back(start):
     voters, members = three(start)
     acknowledged = 0
@@ -157,6 +158,7 @@ def test_a_paused_leader_answers_no_read_that_is_too_old(start):
     assert leader.ask("read") == ["new", 2]
 
 
+@pytest.mark.slow
 def test_a_fourth_process_joins_and_another_leaves(start):
     voters, members = three(start)
     leader = leader_of(members)
@@ -174,6 +176,7 @@ def test_a_fourth_process_joins_and_another_leaves(start):
     assert again.ask("read") == ["b", 2]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(GIL_SECONDS + 280)
 def test_a_thread_that_computes_without_pause_does_not_cost_leadership(start):
     """All three processes have such a thread, on whatever cores there are."""

@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from interop.clients import ConfluentKafka, create_topic
@@ -61,6 +62,7 @@ def spoil(segment: Path) -> None:
     segment.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_a_salvaged_directory_opens_in_kafka_with_all_but_the_damaged_batches(tmp_path: Path, java: Java) -> None:
     server = make_server("kafka", tmp_path / "kafka", java, {})
     try:

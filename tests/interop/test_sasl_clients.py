@@ -175,6 +175,7 @@ def test_a_wrong_password_is_what_each_client_reports(server: SaslKraftlog, java
         )
 
 
+@pytest.mark.slow
 def test_clients_authenticate_again_while_they_work(java: Java, tmp_path: Path) -> None:
     node = SaslKraftlog(tmp_path / "node", {"connections.max.reauth.ms": "4000"})
     with node.running():

@@ -82,6 +82,7 @@ def comparable(said: Said) -> tuple[int, list[str], str]:
     return said.code, sorted(lines), "\n".join(errors)
 
 
+@pytest.mark.slow
 def test_kafka_configs_does_and_prints_what_it_does_with_kafka(tmp_path: Path, java: Java) -> None:
     nodes: list[Sasl] = [SaslKafka(tmp_path / "kafka", java), SaslKraftlog(tmp_path / "kraftlog")]
     said = []
@@ -105,6 +106,7 @@ def test_kafka_configs_does_and_prints_what_it_does_with_kafka(tmp_path: Path, j
             node.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["kafka", "kraftlog"])
 def test_users_of_one_product_are_those_of_the_other_on_its_directory(tmp_path: Path, java: Java, first: str) -> None:
     nodes: list[Sasl] = [SaslKafka(tmp_path / "kafka", java), SaslKraftlog(tmp_path / "kraftlog")]
@@ -210,6 +212,7 @@ def members(tmp_path: Path, java: Java) -> Iterator[list[Member]]:
             node.kill()
 
 
+@pytest.mark.slow
 def test_three_nodes_of_both_products_authenticate_to_each_other(members: list[Member]) -> None:
     settings = settings_of(",".join(node.bootstrap for node in members), "SCRAM-SHA-512", "s", "node")
     admin = AdminClient(settings)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from interop.clients import create_topic
 from interop.conftest import ServerFactory
 from interop.harness import HERE, Java, Server
@@ -22,6 +24,7 @@ done
 """
 
 
+@pytest.mark.slow
 def test_the_java_share_consumer_and_the_tool(server_factory: ServerFactory, java: Java) -> None:
     """SHGR-28, SHGR-39, SHGR-41, SHGR-46, SHGR-47, SHGR-79."""
     node = server_factory(config={"group.share.min.record.lock.duration.ms": "1000"})

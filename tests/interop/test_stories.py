@@ -53,6 +53,7 @@ def stop_all(told: Story) -> None:
     told.run("for one in c*/pid; do kill $(cat $one) 2> stop.err || true; done\nwait\n")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("BOOT-33", "BOOT-34", "BOOT-36", "BOOT-38", "BOOT-39")
 def test_one_controller_grows_to_three(told: Story, java: Java) -> None:
     told.read("quorum-grow.md")
@@ -61,6 +62,7 @@ def test_one_controller_grows_to_three(told: Story, java: Java) -> None:
     assert_kafka_reads(told, java)
 
 
+@pytest.mark.slow
 def test_several_voters_are_formatted_at_once(told: Story, java: Java) -> None:
     three_voters(told)
     stop_all(told)

@@ -10,6 +10,7 @@ from interop.harness import Java
 from interop.story import story
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_three_machines_from_formatting_to_a_replaced_broker(tmp_path: Path, java: Java) -> None:
     with story(tmp_path / "story", java) as told:

@@ -94,6 +94,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, java: Java) -> Iterator[St
         server.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", LEFT)
 def test_a_partition_after_delete_records_is_sound(stopped: Stopped, topic: str) -> None:
     log = kraftlog.open_log(stopped.data_dir / f"{topic}-0")

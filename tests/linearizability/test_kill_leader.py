@@ -81,6 +81,7 @@ async def kill_leaders(home, count, config):
     return leader_ms, commit_ms, len(proposers.acknowledged)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(max(300, KILL_COUNT * 30))
 def test_nothing_acknowledged_is_lost_with_the_leader(tmp_path):
     config = {} if HAS_DEFAULT_TIMERS else SHORT_TIMERS

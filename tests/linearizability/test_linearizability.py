@@ -160,6 +160,7 @@ async def read_where_the_leader_is_not_heard(home, arguments):
         return history
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "expected"), [((), True), (("stale",), False)], ids=["barrier", "no barrier"])
 def test_read_without_a_barrier_is_not_linearizable(tmp_path, porcupine, arguments, expected):
     history = asyncio.run(read_where_the_leader_is_not_heard(tmp_path, arguments))

@@ -181,6 +181,7 @@ def test_runs_of_a_partition_are_behaviours_of_the_specification_and_broken_ones
     assert [name for name, several in broken.items() if not found.keys() & {*several}] == []
 
 
+@pytest.mark.slow
 @pytest.mark.spec("RINV-29")
 def test_runs_of_a_partition_whose_acknowledgements_wait_for_the_disk_are_behaviours_of_the_specification(tmp_path):
     runs = [take_run(seed, DURABLE) for seed in range(FIRST_SEED, FIRST_SEED + RUN_COUNT // 2)]

@@ -138,6 +138,7 @@ def test_step_that_did_not_happen_is_refused(tmp_path):
     assert replay(tmp_path, [trace]).stuck_at[1] >= place + 1
 
 
+@pytest.mark.slow
 def test_step_whose_quorum_state_did_not_reach_the_disk_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("kraftlog.testing.step_trace._TracedCore.on_disk_failed", lambda _: None)
     assert replay(tmp_path, [take_trace(seed, 700, voter_count=3) for seed in (1, 3, 5, 7)]).stuck_at

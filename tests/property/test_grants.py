@@ -265,6 +265,7 @@ requests = st.one_of(
 steps = st.lists(st.one_of(allows, replicas, removals, requests, requests, requests), min_size=10, max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(steps)
 def test_answers_equal_those_of_a_node_that_judges_each_request(nodes, steps):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +76,7 @@ def bounds(rnd: random.Random, low: int, high: int) -> tuple[int | None, int | N
     return rnd.choice([None, first]), rnd.choice([None, last])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_a_scan_is_a_filter_over_everything(seed: int) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 STEM = "get_telemetry_subscriptions"
 
@@ -18,6 +20,7 @@ def blocks():
     return re.findall(r"```python\n(.*?)```", section, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_newcomer_adds_an_api_by_the_page_alone(tmp_path):
     handler, line, test = blocks()
     shutil.copytree(ROOT / "python", tmp_path / "python", ignore=shutil.ignore_patterns("__pycache__"))

@@ -261,7 +261,7 @@ def test_brokers_that_cannot_be_reached_are_named_in_the_log_and_in_the_error(ca
     ):
         reader.partitions_for("rows")
     assert [record.message[:43] for record in caplog.records] == ["no connection to 127.0.0.1:1, attempt 1: BR"]
-    with kraftlog.Producer(settings) as writer:
+    with kraftlog.Producer({**settings, "max.block.ms": 1_000}) as writer:
         writer.send("rows", b"")
         with pytest.raises(KafkaError, match=r"metadata of rows; .* 127\.0\.0\.1:1"):
             writer.flush()

@@ -67,6 +67,7 @@ def poll_until(is_so, *readers):
             assert reader.poll(0.05) is None
 
 
+@pytest.mark.slow
 @PROTOCOLS
 @pytest.mark.parametrize("make", [str, COMPILED], ids=["text", "compiled"])
 def test_pattern_reads_matching_topics_and_new_ones_and_drops_deleted_ones(broker, prefix, protocol, make):

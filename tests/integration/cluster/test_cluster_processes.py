@@ -51,6 +51,7 @@ def leader_moves(cluster: kraftlog.Cluster, old: int) -> None:
     cluster.wait_until(has_moved, f"node {old} still leads")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_cluster_survives_each_fault_and_a_rolling_restart(tmp_path: Path) -> None:
     home = tmp_path / "cluster"
@@ -141,6 +142,7 @@ def test_networks_without_proxies_cannot_be_cut(tmp_path: Path) -> None:
         kraftlog.Cluster(nodes=1, network_faults=False).partition(1)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_the_command_prints_changes_carries_out_commands_and_its_nodes_end_with_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kraftlog", "cluster", "--nodes", "2", "--port", "0", "--data-dir", str(tmp_path)]

@@ -257,6 +257,7 @@ async def delete_records(cluster, offset):
     assert [cluster.partition(node_id, TOPIC).log.log_start_offset for node_id in cluster.nodes] == [offset] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fetches", ["python", "native"])
 def test_three_replicas_hold_the_same_through_a_change_of_leaders(tmp_path, fetches):
     asyncio.run(hold_the_same(tmp_path, fetches))

@@ -143,6 +143,7 @@ def _topic_id(client: RawClient) -> Uuid:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_share_group_outlives_each_of_its_three_nodes(tmp_path: Path) -> None:
     """SHGR-27, SHGR-51."""

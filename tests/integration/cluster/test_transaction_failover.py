@@ -231,6 +231,7 @@ def describe_producers(client: RawClient, topic: str) -> Any:
     return [(found.producer_id, found.current_txn_start_offset) for found in partition.active_producers]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("PSTA-22", "PSTA-54", "PSTA-56", "PSTA-72", "PSTA-87", "PSTA-88", "TXNC-31")
 @pytest.mark.timeout(240)
 def test_transactions_are_exact_when_coordinator_leader_and_clients_are_killed(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ LEVELS = ("read_uncommitted", "read_committed")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(EXAMPLES) == 2
     with s3_server() as server:

@@ -48,6 +48,7 @@ def place(request: pytest.FixtureRequest, memory_url: str) -> Any:
     return "s3://logs/node-1", {"filesystem": fs.S3FileSystem(**running.pyarrow_options)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("isolation_level", "threads"), [("read_uncommitted", 1), ("read_committed", 3)])
 def test_rows_of_all_golden_topics_equal_those_of_the_local_scan(place: Any, isolation_level: Any, threads: int):
     url, arguments = place

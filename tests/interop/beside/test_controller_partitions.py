@@ -184,6 +184,7 @@ def play(kind: str, home: Path, java: Java) -> dict[str, list[str]]:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CERR-32", "CERR-33")
 @pytest.mark.spec("CPRT-01", "CPRT-02", "CPRT-03", "CPRT-04", "CPRT-05", "CPRT-06", "CPRT-07", "CPRT-12", "CPRT-14")
 @pytest.mark.spec("CPRT-15", "CPRT-21", "CPRT-22", "CPRT-24", "CPRT-25", "CPRT-26", "CPRT-28", "CPRT-29")

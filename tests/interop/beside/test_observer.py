@@ -86,6 +86,7 @@ def same_bytes(observer: Any, leader: Any) -> None:
         assert data, name
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_broker_of_ours_follows_a_kafka_controller_through_a_restart_and_a_snapshot(tmp_path: Path, java: Java) -> None:
     kafka = Controller("kafka", tmp_path / "k1", java, 1)

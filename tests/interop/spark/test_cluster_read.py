@@ -82,6 +82,7 @@ def test_loss_of_data_is_an_error_unless_it_is_allowed(spark: SparkSession, brok
     assert rows(spark, "kraftlog", broker, failOnDataLoss="false", **options) == []
 
 
+@pytest.mark.slow
 def test_a_stream_goes_on_from_its_checkpoint_in_limited_batches(
     spark: SparkSession, broker: kraftlog.Broker, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_batches_are_rows(spark: SparkSession) -> None:
         spark.read.format("kraftlog-batches").schema("magic int").load(str(NODE)).count()
 
 
+@pytest.mark.slow
 def test_metadata_is_a_history_in_sql(spark: SparkSession) -> None:
     spark.sql(
         f"CREATE OR REPLACE TEMPORARY VIEW parts USING `kraftlog-metadata` OPTIONS (path '{KRAFT}', table 'partitions')"

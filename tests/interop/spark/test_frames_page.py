@@ -19,6 +19,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "spark-frames.m
 CONTROLLER = GOLDEN / "kraft" / "logs" / "static" / "05-dynamic"
 
 
+@pytest.mark.slow
 def test_the_examples_of_the_page_run(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log_dir = tmp_path / "kafka-logs"
     write_log(log_dir / "orders-0", end=100, segment=50)

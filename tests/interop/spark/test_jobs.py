@@ -113,6 +113,7 @@ def test_a_backfill_goes_on_where_it_ended(spark: SparkSession, tmp_path: Path, 
         job.backfill(spark, backfill_args(node, out, topics="typo"))
 
 
+@pytest.mark.slow
 def test_a_backfill_that_was_killed_is_finished_with_the_same_ranges(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_the_scan_finds_what_was_produced(spark: SparkSession, data: Path) -> No
 # stream_tail
 
 
+@pytest.mark.slow
 def test_the_tail_counts_by_topic_and_window(spark: SparkSession, data: Path, tmp_path: Path, capsys: Any) -> None:
     job = load("stream_tail")
     args = argparse.Namespace(

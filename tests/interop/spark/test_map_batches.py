@@ -108,6 +108,7 @@ def test_mistakes_are_named_before_or_by_the_task(spark: SparkSession) -> None:
         wrong.collect()
 
 
+@pytest.mark.slow
 def test_parquet_has_the_rows_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
     from kraftlog.spark import scan, write_parquet
 

@@ -38,6 +38,7 @@ def rows_of(frame: DataFrame) -> list[Any]:
     return sorted(frame.toArrow().to_pylist(), key=lambda row: (row["topic"], row["offset"]))
 
 
+@pytest.mark.slow
 def test_rows_and_options_are_those_of_the_local_directory(spark: SparkSession, server: S3Server) -> None:
     local = spark.read.format("kraftlog").option("path", str(NODE)).option("subscribe", ",".join(TOPICS))
     remote = (

@@ -55,6 +55,7 @@ def assert_same(spark: SparkSession, topics: TopicMaker, options: Mapping[str, s
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", TOPICS)
 def test_all_rows_of_a_topic(spark: SparkSession, topics: TopicMaker, topic: str) -> None:
     """Read uncommitted, which is the default of both."""
@@ -80,6 +81,7 @@ def test_all_rows_of_a_topic(spark: SparkSession, topics: TopicMaker, topic: str
         assert len(logs[0].leader_epochs) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topic", ["transactional", "compacted", "plain,codecs,headers"])
 def test_committed_rows(spark: SparkSession, topics: TopicMaker, topic: str) -> None:
     found = assert_same(spark, topics, {"subscribe": topic, **READ_COMMITTED})
@@ -139,6 +141,7 @@ BOUNDS: dict[str, dict[str, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_bounds(spark: SparkSession, topics: TopicMaker, name: str) -> None:
     found = assert_same(spark, topics, BOUNDS[name])

@@ -109,6 +109,7 @@ def test_names_of_columns_in_any_case(spark: SparkSession) -> None:
         both.load(str(NODE / "g-lz4-0")).count()
 
 
+@pytest.mark.slow
 def test_spark_finds_the_source_by_itself(spark: SparkSession) -> None:
     """A new session shares nothing that was registered; SQL has the name too."""
     session = spark.newSession()
@@ -122,6 +123,7 @@ def test_spark_finds_the_source_by_itself(spark: SparkSession) -> None:
     assert [(row.partition, row.rows) for row in rows] == [(0, 156), (1, 201), (2, 181)]
 
 
+@pytest.mark.slow
 def test_filters_are_used_when_that_is_asked_for(spark: SparkSession) -> None:
     session = spark.newSession()
     reader = session.read.format("kraftlog").option("path", str(NODE)).option("subscribe", "g-keyed,g-lz4")
@@ -204,6 +206,7 @@ def test_decode_batches_gives_the_records_of_each_cell(spark: SparkSession) -> N
     assert [headers or [] for headers in rows["headers"].to_pylist()] == table["headers"].to_pylist()
 
 
+@pytest.mark.slow
 def test_what_the_node_wrote_is_what_was_produced(spark: SparkSession, tmp_path: Path) -> None:
     expected = load("generate_data").generate(tmp_path, records=20_000)
     assert load("scan_job").scan(spark, tmp_path / "node") == expected

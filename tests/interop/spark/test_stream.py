@@ -48,6 +48,7 @@ def ends_of(query: StreamingQuery) -> dict[str, dict[str, int]]:
     return offsets
 
 
+@pytest.mark.slow
 def test_available_now_ends_while_the_directory_grows(spark: SparkSession, logs: GrowingLogs, tmp_path: Path) -> None:
     for partition in (0, 1):
         logs.add("t", partition)
@@ -90,6 +91,7 @@ def test_available_now_ends_while_the_directory_grows(spark: SparkSession, logs:
     ]
 
 
+@pytest.mark.slow
 def test_a_log_that_is_truncated_under_a_query(spark: SparkSession, logs: GrowingLogs, tmp_path: Path) -> None:
     for partition in (0, 1):
         logs.add("t", partition)

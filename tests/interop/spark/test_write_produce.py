@@ -111,6 +111,7 @@ def test_failures_name_topic_partition_and_record_and_fail_the_task(broker: Serv
     assert time.monotonic() - began < 50, "max.block.ms is one minute unless it is set"
 
 
+@pytest.mark.slow
 def test_a_batch_query_and_a_stream_are_produced(spark: SparkSession, broker: Server, tmp_path: Path) -> None:
     create(broker, "batch", "stream")
     rows = spark.sql(

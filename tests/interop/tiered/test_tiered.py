@@ -184,6 +184,7 @@ def test_offsets_and_times_are_found_in_the_tiered_part(tiered: Tiered) -> None:
     assert len(aborted) >= 3
 
 
+@pytest.mark.slow
 def test_the_same_from_an_s3_server(tiered: Tiered) -> None:
     with s3_server() as server:
         server.upload(tiered.directory, "tiered")

@@ -108,6 +108,7 @@ def committed_counts(bootstrap: str, expected: int) -> Iterator[tuple[str, int]]
     consumer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_streams_count_each_word_once_through_kills(java: Java, tmp_path: Path, streams_jar: None) -> None:
     node = KraftlogServer(tmp_path / "node", {"group.initial.rebalance.delay.ms": "0"})

@@ -111,6 +111,7 @@ def open_transactions(client: RawClient) -> set[str]:
     return {state.transactional_id for state in retried(ask)[1] if state.transaction_state == "Ongoing"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["kraftlog", "kafka"])
 @pytest.mark.timeout(240)
 def test_open_transactions_go_on_in_the_other_server(java: Java, tmp_path: Path, first: str) -> None:

@@ -76,6 +76,7 @@ def values(bootstrap: str, topic: str, isolation: str) -> list[bytes]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["confluent-kafka", "aiokafka", "kafka-python", "java", "java-2.1"])
 @pytest.mark.timeout(240)
 def test_client_commits_aborts_is_fenced_and_moves_records_exactly_once(node: Server, java: Java, name: str) -> None:
@@ -96,6 +97,7 @@ def test_client_commits_aborts_is_fenced_and_moves_records_exactly_once(node: Se
     assert values(node.bootstrap, target, "read_committed") == KEPT
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TXNC-123")
 def test_transaction_tool_shows_and_ends_transactions(node: Server, java: Java) -> None:
     """list, describe, describe-producers, find-hanging, abort and forceTerminateTransaction (KIP-664, KIP-588)."""

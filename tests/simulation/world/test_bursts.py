@@ -46,6 +46,7 @@ def test_a_record_that_was_given_up_does_not_come_behind_the_next_one():
     assert [entry.producer_epoch for entry in entries] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [6, 9, 11])
 def test_records_of_bursts_are_there_once_and_in_order(seed):
     simulate(bursts, [seed])

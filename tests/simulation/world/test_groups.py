@@ -36,6 +36,7 @@ set offsets.topic.replication.factor=3
 
 
 # The protocol, how members commit and how long they stay are drawn from the seed.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "drawn"),
     [
