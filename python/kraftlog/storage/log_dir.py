@@ -149,9 +149,17 @@ class LogDir:
         return self.failure is None
 
     def write_clean_shutdown(self, broker_epoch: int) -> None:
-        """Say that every log here was flushed and closed."""
+        """Say that every log here was flushed and closed.
+
+        When the file cannot be written, as on a full disk, that is a warning, as with Kafka's ``LogManager``: the logs
+        are whole, and the next start looks through them as after a crash.
+        """
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        replace_file(self.path / CLEAN_SHUTDOWN_NAME, text.encode("utf-8"))
+        path = self.path / CLEAN_SHUTDOWN_NAME
+        try:
+            replace_file(path, text.encode("utf-8"))
+        except OSError as error:
+            logger.warning("%s is not written, and the next start recovers the logs beside it: %s", path, error)
 
     def partition_directories(self) -> list[PartitionDirectory]:
         """Directories of topic partitions, sorted by name; the metadata log and marked ones are left out."""

@@ -73,6 +73,21 @@ def test_a_node_that_is_being_started_is_killed_and_one_that_ends_may_still_be()
         assert "is asked to end" in str(cluster.story)
 
 
+def test_a_full_disk_costs_its_directory_the_clean_shutdown_file_alone():
+    """The process ended with an error, and what came after that file was not done."""
+    with Cluster(14, controllers=1, directories=3, properties=SETTINGS) as cluster:
+        machine = cluster.nodes["broker-2"]
+        *others, last = machine.data_paths
+        cluster.fill_disk("broker-2", 2)
+        ended(cluster, "broker-2")
+        assert not (last / ".kafka_cleanshutdown").exists()
+        assert all((path / ".kafka_cleanshutdown").exists() for path in others)
+        cluster.become_quiet()
+        cluster.start("broker-2")
+        cluster.recover()
+        assert machine.is_serving
+
+
 @pytest.mark.slow
 def test_directories_of_deleted_topics_are_left_to_the_next_start():
     """Timers that would have removed them a minute later kept the node that had stopped."""

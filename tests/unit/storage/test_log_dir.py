@@ -64,6 +64,15 @@ def test_state_of_kafkas_directory(tmp_path):
     one.release()
 
 
+def test_clean_shutdown_file_that_cannot_be_written_is_a_warning(tmp_path, log_dir, caplog):
+    log_dir.read_state()
+    (tmp_path / ".kafka_cleanshutdown" / "in the way").mkdir(parents=True)
+    log_dir.write_clean_shutdown(1)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert str(tmp_path / ".kafka_cleanshutdown") in warning
+    assert not (tmp_path / ".kafka_cleanshutdown.tmp").exists()
+
+
 def test_empty_clean_shutdown_file_of_an_older_release_counts(tmp_path, log_dir):
     (tmp_path / ".kafka_cleanshutdown").touch()
     log_dir.read_state()
