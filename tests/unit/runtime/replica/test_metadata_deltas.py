@@ -545,6 +545,26 @@ def test_logs_that_the_metadata_does_not_place_here_are_set_aside(run: Any, capl
     run(test)
 
 
+def test_log_of_a_deleted_topic_is_no_second_one_of_the_next_of_its_name(run: Any) -> None:
+    """A directory that was offline when its topic was deleted still has the log; it is set aside, as by Kafka."""
+
+    async def test(bench: Bench) -> None:
+        old_log(bench.paths[0], "t-0", SECOND)
+        old_log(bench.paths[1], "t-0", FIRST)
+        bench.create()
+        bench.manager.steps.pause()
+        loading = asyncio.ensure_future(bench.manager.load())
+        await until(lambda: bench.workers.waiting)
+        await bench.settle()
+        await loading
+        (kept,) = bench.paths[0].glob("t-0*")
+        assert kept.name.endswith("-stray")
+        assert {partition.log.log_end_offset for partition in bench.partitions} == {1}
+        assert (bench.paths[1] / "t-0").is_dir()
+
+    run(test, directories=2)
+
+
 def test_partition_in_two_directories_stops_the_start(run: Any) -> None:
     """RDLT-55: both are named."""
 
