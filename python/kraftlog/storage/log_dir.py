@@ -152,14 +152,16 @@ class LogDir:
         """Say that every log here was flushed and closed.
 
         When the file cannot be written, as on a full disk, that is a warning, as with Kafka's ``LogManager``: the logs
-        are whole, and the next start looks through them as after a crash.
+        are whole, and the next start only takes longer, as it recovers them.
         """
         text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         path = self.path / CLEAN_SHUTDOWN_NAME
         try:
             replace_file(path, text.encode("utf-8"))
         except OSError as error:
-            logger.warning("%s is not written, and the next start recovers the logs beside it: %s", path, error)
+            logger.warning(
+                "%s could not be written, without which the next start recovers the logs beside it: %s", path, error
+            )
 
     def partition_directories(self) -> list[PartitionDirectory]:
         """Directories of topic partitions, sorted by name; the metadata log and marked ones are left out."""

@@ -261,7 +261,7 @@ class ReplicaManager:
         self, wanted: Mapping[TopicPartition, tuple[WantedReplica, int, TopicConfig]]
     ) -> tuple[list[RecoveryJob], Mapping[TopicPartition, FutureDirectory]]:
         """On a thread: set strays aside; the logs that have to be recovered, and the copies that are to be filled."""
-        # First, as with Kafka: what an offline directory kept of a deleted topic is no second log of the next of its name.
+        # First, as with Kafka: what an offline directory kept of a deleted topic is no second log of the next one.
         set_strays_aside(self._log_dirs, {key: replica.topic_id for key, (replica, _, _) in wanted.items()})
         check_no_duplicates(self._log_dirs)
         futures = settle_futures(self._log_dirs, {key: replica for key, (replica, _, _) in wanted.items()})
