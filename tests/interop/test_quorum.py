@@ -80,7 +80,7 @@ def same_times(quorum: Quorum, node_id: int) -> None:
             re.sub(r"\d+ ms ago", "ago", cell) for cell in row[4:]
         ]
         assert own[:2] == row[:2]
-    # Only a replica that is there is named, as Kafka's client may warn of another one before the tool has looked at flags.
+    # Only a replica that is there is named: the client of Kafka's tool may warn of another one before that.
     living = next(one for one in quorum.controllers if one.node_id != node_id)
     alone = ["--bootstrap-controller", f"127.0.0.1:{living.port}", "describe"]
     refused = [[*alone, *flags] for flags in ([], ["--status", "--replication"], ["--status", "--human-readable"])]
