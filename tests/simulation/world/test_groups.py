@@ -13,7 +13,7 @@ from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
 from kraftlog.testing.world.history import GroupHistory, ShareHistory
-from kraftlog.testing.world.swarm import ClusterScenario, run
+from kraftlog.testing.world.swarm import ClusterScenario, draw, run
 
 from .group_workload import groups
 from .pipeline_workload import pipelines
@@ -70,6 +70,13 @@ def test_transactions_and_share_groups_keep_what_they_promise(workload, end):
     outcome = run(ClusterScenario.parse(f"world seed=3 controllers=3 brokers=3{settings}{FAULTS}"), workload)
     assert outcome.error is None, outcome.error
     assert end in "\n".join(outcome.story)
+
+
+@pytest.mark.slow
+def test_a_share_group_catches_up_in_small_segments():
+    """Members die all the time until the faults end, and leave 700 records of one partition, in segments of 300 ms."""
+    outcome = run(draw(5300030), shares)
+    assert outcome.error is None, outcome.error
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
