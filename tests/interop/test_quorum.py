@@ -81,7 +81,7 @@ def same_times(quorum: Quorum, node_id: int) -> None:
         ]
         assert own[:2] == row[:2]
     # Only a replica that is there is named: the client of Kafka's tool may warn of another one before that.
-    living = next(one for one in quorum.controllers if one.node_id != node_id)
+    living = next(controller for controller in quorum.controllers if controller.node_id != node_id)
     alone = ["--bootstrap-controller", f"127.0.0.1:{living.port}", "describe"]
     refused = [[*alone, *flags] for flags in ([], ["--status", "--replication"], ["--status", "--human-readable"])]
     assert run_kafka(quorum.java, METADATA_QUORUM, refused) == run_ours(metadata_quorum, refused)
