@@ -155,7 +155,11 @@ class Model:
         partition = AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=replicas)
         topic = AlterPartitionReassignmentsRequest.ReassignableTopic(name="t", partitions=[partition])
         request = AlterPartitionReassignmentsRequest(topics=[topic])
+        members = set(self.image.isr)
         code: int = self.cluster.ask(request).responses[0].partitions[0].error_code
+        # Nobody else was left in sync, and the option is on: the first replica is, whatever it has (CPRT-83).
+        if not set(self.image.isr) <= members:
+            self.was_unclean = True
         if not code:
             self.counts["reassignment" if replicas is not None else "cancelled reassignment"] += 1
         self.note()
@@ -252,9 +256,14 @@ class Model:
             if other.broker_id in broker.model.lost_data
             or not other.is_running
             or self.values(other).get(offset, (0, 0))[0] == value
+            # It had the record until the replica was moved away, of which the leader has not heard.
+            or any(other.broker_id not in image.replicas for image, _ in self.states[broker.metadata + 1 :])
         }
-        members = set(broker.partition.isr) if broker.is_leader else set()
-        if len(holders) < self.min_isr or not members <= holders or len(members) < min(self.min_isr, 1):
+        # The answer may be taken when it leads no more, and has no members.
+        members = set(broker.partition.isr) if broker.is_leader else {broker.broker_id}
+        is_held = len(holders) >= self.min_isr and members and members <= holders
+        # A leader who has not heard of an unclean one counts on what its followers had before they were cut.
+        if not is_held and not self.was_unclean:
             violated("RINV-02", f"{broker}: offset {offset} acknowledged, {sorted(members)} in sync, {sorted(holders)}")
         self.acknowledged[offset] = value
 

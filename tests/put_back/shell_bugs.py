@@ -84,6 +84,21 @@ SHELL_BUGS = (
         "",
         DRIVER,
     ),
+    # Answers of the active controller.
+    Bug(
+        "an operation succeeds before its records are committed",
+        "runtime.metadata.active_controller",
+        "        answer.future, answer.response = future, result.response\n",
+        "        answer.future, answer.response = future, 0\n        future.set_result(result.response)\n",
+        "unit/runtime/metadata/test_metadata_quorum.py",
+    ),
+    Bug(
+        "an operation succeeds whose records were lost with the leadership",
+        "runtime.metadata.active_controller",
+        "        _fail([proposed.payload.future for proposed in lost], error)\n",
+        "        ActiveController.complete(lost)\n",
+        "simulation/world/test_operator.py::test_a_controller_cut_off_from_the_others_promises_nothing",
+    ),
     # Brokers whose process has ended.
     Bug(
         "one refused connection fences a broker",

@@ -263,6 +263,7 @@ ROOMS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("runtime.replica.isr_changes", ("changes", "replication", "records")),
     ("runtime.replica.directory_assignments", ("changes", "records")),
     ("runtime.replica.fetch_session", ("sessions", "records")),
+    ("runtime.metadata.active_controller", ("topics", "records")),
     ("runtime.metadata.broker_watch", ("watch", "records")),
     ("", ("replication", "records", "transactions")),
 )

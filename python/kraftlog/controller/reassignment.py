@@ -71,7 +71,8 @@ class RevertedReassignment:
 
     Args:
         replicas: Without the added ones; empty when the partition had no other.
-        isr: The same of the in-sync set; the first replica where that leaves none.
+        isr: The same of the in-sync set; the first replica where that leaves none. It stays empty if it was, as long as
+            no eligible leader is given up with the added replicas.
         is_unclean: Whether ``isr`` is a replica that may lack committed records.
     """
 
@@ -84,4 +85,8 @@ class RevertedReassignment:
         """Revert the reassignment of this partition."""
         replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
         isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
-        return cls(replicas, isr or replicas[:1], not isr)
+        # Kafka takes the first replica here as well, though eligible ones have all that is committed (KIP-966).
+        keeps_empty = not partition.isr and (not partition.elr or bool({*partition.elr}.intersection(replicas)))
+        if isr or keeps_empty:
+            return cls(replicas, isr, is_unclean=False)
+        return cls(replicas, replicas[:1], is_unclean=True)

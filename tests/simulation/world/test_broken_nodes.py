@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kraftlog.runtime.metadata.active_controller import ActiveController
 from kraftlog.runtime.replica.fetcher_loop import FetcherLoop
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
@@ -61,6 +62,18 @@ def test_an_active_controller_that_resigns_without_a_fault_is_noticed():
         cluster.check_stability()
 
     assert broken(work, controllers=3, writes=False) == "INV-27"
+
+
+def test_a_controller_that_answers_before_it_has_committed_is_noticed(monkeypatch):
+    propose = ActiveController._propose
+
+    def hasty(controller, result, future):
+        propose(controller, result, future)
+        if not future.done():
+            future.set_result(result.response)
+
+    monkeypatch.setattr(ActiveController, "_propose", hasty)
+    assert broken(lambda cluster: cluster.run_for(5_000), controllers=3) == "INV-12"
 
 
 def test_a_replica_that_is_given_up_without_the_controller_is_noticed():

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from kraftlog.client.async_consumer import AsyncConsumer
 from kraftlog.client.async_producer import AsyncProducer
+from kraftlog.errors import ErrorCode
 from kraftlog.runtime.raft.raft_gauges import raft_state
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
@@ -16,7 +19,9 @@ from kraftlog.testing.world.history import CommandHistory
 from kraftlog.testing.world.node_machine import NodeMachine
 from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
 from kraftlog.testing.world.swarm import ClusterScenario, run
+from kraftlog.wire.messages.create_topics import CreateTopicsRequest
 
+from .broker_links import PASSING, BrokerLinks
 from .group_workload import PROTOCOLS
 from .workloads import TOPIC, records_every
 
@@ -51,6 +56,43 @@ def test_features_are_upgraded_and_a_voter_is_changed_under_load():
     assert story.count(": NONE") == 5, story
     assert levels["transaction.version"] == 2
     assert len(voters) == 3
+
+
+async def create_topics(cluster, created):
+    """Create one topic after the other; keep the names of those that a broker says are there."""
+    links = BrokerLinks(cluster, "creator")
+    for number in itertools.count():
+        topic = CreateTopicsRequest.CreatableTopic(name=f"topic-{number}", num_partitions=1, replication_factor=1)
+        with suppress(*PASSING):
+            answer = await links.ask(links.any(), CreateTopicsRequest(topics=[topic], timeout_ms=2_000))
+            if answer.topics[0].error_code == ErrorCode.NONE:
+                created.append(answer.topics[0].name)
+        await asyncio.sleep(0.05)
+
+
+def test_a_controller_cut_off_from_the_others_promises_nothing():
+    """INV-12: it proposes what brokers ask for until it resigns; none of that is ever committed."""
+    created = []
+    with Cluster(5) as cluster:
+        cluster.begin(create_topics(cluster, created))
+        cluster.run_for(2_000)
+        count = len(created)
+        lonely = cluster.controller
+        for name in cluster.nodes:
+            if name.startswith("controller") and name != lonely:
+                cluster.cut(lonely, name)
+        log = cluster.nodes[lonely].replicated_log
+        cluster.run_until(lambda: len(log.pending) > 1, within_ms=5_000)
+        cluster.run_until(lambda: cluster.controller not in {lonely, None}, within_ms=20_000)
+        cluster.run_for(2_000)
+        assert not log.pending
+        cluster.recover()
+        images = [node.node.metadata.image.topics for node in cluster.nodes.values()]
+        found = [{topic.name for topic in topics} for topics in images]
+        looked = cluster.checkers.looked
+    assert len(created) > count > 0
+    assert all(names >= set(created) for names in found)
+    assert looked["INV-12"] >= len(created)
 
 
 def test_partitions_are_moved_and_led_by_their_first_replica_under_load():

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter, deque
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
 
 from kraftlog._kraftlog import encode_batch, encode_values
+from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.raft.control_records import LeaderChange, VotersChange
 from kraftlog.raft.elections import Elections
 from kraftlog.raft.messages import FetchRequest
@@ -17,8 +20,10 @@ from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.voter_set import Voter, VoterSet
 from kraftlog.runtime.raft.control_records import to_control_message
 from kraftlog.runtime.raft.driver import RaftDriver
+from kraftlog.runtime.raft.replicated_log import Proposed
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.testing import Cluster, InvariantViolationError
+from kraftlog.testing.world.acknowledgement_checker import AcknowledgementChecker, PendingAnswers
 from kraftlog.testing.world.followed_log import FollowedLog, LogRules
 from kraftlog.testing.world.quorum_checker import QuorumChecker
 from kraftlog.testing.world.story import Story
@@ -177,7 +182,7 @@ class Replica:
             is_disk_failing=False,
             clock_ms=lambda: self.now_ms,
             world=SimpleNamespace(now_ns=0),
-            replicated_log=SimpleNamespace(raft=self.core, driver=self.driver, log=self.files),
+            replicated_log=SimpleNamespace(raft=self.core, driver=self.driver, log=self.files, pending=deque()),
         )
         self.now_ms = 1
 
@@ -211,6 +216,13 @@ class Replica:
 
     def restart(self):
         self.machine.start_count += 1
+
+    def propose(self, last_offset, epoch=1):
+        """The answer of an operation that proposed records up to that offset."""
+        answer = Future()
+        payload = SimpleNamespace(future=answer)
+        self.machine.replicated_log.pending.append(Proposed(last_offset, last_offset, epoch, 1, 1, payload))
+        return answer
 
 
 @pytest.fixture
@@ -352,6 +364,41 @@ def test_a_leader_without_a_majority_resigns(quorum):
     look_at(7_000, 9_500)
     with pytest.raises(InvariantViolationError, match="INV-28"):
         look_at(10_500)
+
+
+def test_an_operation_succeeds_once_its_records_are_committed(quorum):
+    leader = quorum[0]
+    answers = [leader.propose(offset) for offset in range(4)]
+    leader.look()
+    answers[0].set_exception(KafkaError(ErrorCode.NOT_CONTROLLER))  # which promises nothing
+    commit(quorum, 2)
+    leader.machine.replicated_log.pending.popleft()
+    answers[1].set_result(None)
+    leader.look()
+    assert leader.checker.looked["INV-12"] == 1
+    answers[2].set_result(None)
+    with pytest.raises(InvariantViolationError, match="INV-12"):
+        leader.look()
+
+
+def test_the_next_leader_has_what_was_acknowledged(quorum):
+    checker, (first, same, short) = AcknowledgementChecker(Counter()), quorum
+    answers = PendingAnswers(first.machine.replicated_log)
+    first.propose(1).set_result(None)
+    checker.check(first.machine, answers, committed=2)
+    for replica in (first, same):
+        replica.append(1, b"a", b"b")
+        replica.append(2, b"c")
+        checker.check_leader(replica.machine, replica.files)
+    short.append(1, b"a")
+    with pytest.raises(InvariantViolationError, match="INV-12"):
+        checker.check_leader(short.machine, short.files)
+    short.append(2, b"x")
+    with pytest.raises(InvariantViolationError, match="INV-12"):
+        checker.check_leader(short.machine, short.files)
+    first.propose(1, epoch=2).set_result(None)
+    with pytest.raises(InvariantViolationError, match="INV-12"):
+        checker.check(first.machine, answers, committed=3)
 
 
 def test_nothing_is_truncated_below_the_high_watermark(quorum):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kraftlog.controller.directory import DIRECTORY_UNASSIGNED
@@ -145,6 +147,36 @@ def test_cancelling_uncleanly_takes_the_first_original_replica():
     assert (reverted.replicas, reverted.isr, reverted.is_unclean) == ((1, 2), (1,), True)
     assert reassign(cluster, None) == ErrorCode.NONE
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+
+
+@pytest.mark.spec("RINV-23")
+@pytest.mark.parametrize("is_unclean", [True, False])
+def test_cancelling_without_a_replica_in_sync_leaves_the_election_to_eligible_ones(is_unclean):
+    """Kafka makes the first replica the only one in sync, or refuses."""
+    configs = {"min.insync.replicas": "2", "unclean.leader.election.enable": str(is_unclean).lower()}
+    cluster = topic_on(1, 2, 3, configs=configs)
+    assert set_isr(cluster, 1) == ErrorCode.NONE
+    reassign(cluster, [1, 4, 5])
+    for broker_id in (2, 3, 4, 5, 1):
+        cluster.heartbeat(broker_id, want_fence=True)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1, 2, 3))
+    assert reassign(cluster, None) == ErrorCode.NONE
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.elr) == ((1, 2, 3), (), (1, 2, 3))
+    cluster.heartbeat(2)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (2, (2,), 0)
+
+
+@pytest.mark.spec("RINV-29")
+@pytest.mark.parametrize(("eligible", "expected"), [((4,), ((1, 2), (1,), True)), ((), ((1, 2), (), False))])
+def test_cancelling_gives_up_the_last_eligible_leader_uncleanly_alone(eligible, expected):
+    cluster = topic_on(1, 2)
+    reassign(cluster, [3, 4])
+    partition = replace(cluster.partition("t"), isr=(), elr=eligible, leader=-1)
+    reverted = RevertedReassignment.of(partition)
+    assert (reverted.replicas, reverted.isr, reverted.is_unclean) == expected
 
 
 @pytest.mark.spec("CPRT-84")

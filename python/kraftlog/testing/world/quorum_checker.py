@@ -12,6 +12,7 @@ from kraftlog.raft.roles.prospective import Prospective
 from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.roles.role import same_voter
 from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.acknowledgement_checker import AcknowledgementChecker, PendingAnswers
 from kraftlog.testing.world.quorum_log_checker import QuorumLogChecker, QuorumLogLife
 from kraftlog.types import NodeId, ReplicaKey, Uuid
 
@@ -35,6 +36,7 @@ class QuorumLife:
 
     Attributes:
         number: Of the process on its machine.
+        answers: Of operations that wait for what was proposed here.
         core: The consensus core.
         driver: Runs it.
         told_count: How many events it had handled at the last look.
@@ -45,6 +47,7 @@ class QuorumLife:
     """
 
     __slots__ = (
+        "answers",
         "contact_look_ns",
         "core",
         "counting",
@@ -66,6 +69,7 @@ class QuorumLife:
         self.core = replicated_log.raft
         self.driver = replicated_log.driver
         self.log = QuorumLogLife(name, replicated_log.log)
+        self.answers = PendingAnswers(replicated_log)
         # A role is another object in each epoch.
         self.shown: tuple[Any, ...] | None = None
         self.told_count = -1
@@ -107,6 +111,7 @@ class QuorumChecker:
         self._high_watermark = 0
         self.looked: Counter[str] = Counter()
         self._logs = QuorumLogChecker(self.looked)
+        self._acknowledgements = AcknowledgementChecker(self.looked)
         self.election_count = 0
 
     def life(self, machine: NodeMachine) -> QuorumLife | None:
@@ -127,6 +132,15 @@ class QuorumChecker:
                 return
             life = self._lives[machine.node_id] = QuorumLife(machine.start_count, replicated_log, machine.name)
             self._check_kept(machine, life)
+        try:
+            self._check_process(machine, life)
+            self._acknowledgements.check(machine, life.answers, committed=self._high_watermark)
+        except InvariantViolationError as error:
+            raise InvariantViolationError(
+                error.identifier, str(error).partition(" ")[2], self._story.last(40)
+            ) from error
+
+    def _check_process(self, machine: NodeMachine, life: QuorumLife) -> None:
         core, driver = life.core, life.driver
         if driver.told_count == life.told_count:
             # Nothing can have changed; only the time has gone on.
@@ -146,13 +160,8 @@ class QuorumChecker:
         )
         if shown != life.shown:
             before, life.shown = life.shown, shown
-            try:
-                self._check_resigned(machine, before, shown)
-                self._check(machine, life)
-            except InvariantViolationError as error:
-                raise InvariantViolationError(
-                    error.identifier, str(error).partition(" ")[2], self._story.last(40)
-                ) from error
+            self._check_resigned(machine, before, shown)
+            self._check(machine, life)
         elif life.was_leader and machine.world.now_ns >= life.contact_look_ns:
             self._check_contact(machine, life, role)
 
@@ -284,6 +293,7 @@ class QuorumChecker:
             if core.log_end_offset < self._high_watermark:
                 reason = f"leads with log end {core.log_end_offset}, {self._high_watermark} was committed"
                 self._fail("INV-07", machine, reason)
+            self._acknowledgements.check_leader(machine, life.log.files)
         if not core.is_voter and not core.is_own_voter_change_uncommitted:
             self._fail("INV-29", machine, "leads and is no voter")
         high_watermark = role.high_watermark

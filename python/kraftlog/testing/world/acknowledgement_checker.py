@@ -1,0 +1,109 @@
+"""Whether what a controller's clients are told is committed, and stays where it is (docs/behaviours, INV-12)."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+from kraftlog.errors import PoisonedLogError
+from kraftlog.testing.log_invariants import InvariantViolationError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
+    from kraftlog.storage.metadata_log import MetadataLog
+    from kraftlog.testing.world.node_machine import NodeMachine
+
+__all__ = ["AcknowledgementChecker", "PendingAnswers"]
+
+
+class PendingAnswers:
+    """The operations of one process whose answers wait for what it proposed.
+
+    Args:
+        replicated_log: Of the process.
+    """
+
+    __slots__ = ("_answers", "_latest", "_proposals")
+
+    def __init__(self, replicated_log: ReplicatedLog[Any]) -> None:
+        self._proposals = replicated_log
+        self._latest: Proposed[Any] | None = None
+        self._answers: deque[tuple[asyncio.Future[Any], Proposed[Any]]] = deque()
+
+    def take_told(self) -> list[Proposed[Any]]:
+        """The proposals of those that were told of success since the last call, in order."""
+        pending = self._proposals.pending
+        if pending and pending[-1] is not self._latest:
+            new: list[Proposed[Any]] = []
+            for proposed in reversed(pending):
+                if proposed is self._latest:
+                    break
+                new.append(proposed)
+            self._latest = pending[-1]
+            # A batch of an operation that has several is not answered; the last one is.
+            answers = ((getattr(proposed.payload, "future", None), proposed) for proposed in reversed(new))
+            self._answers.extend((future, proposed) for future, proposed in answers if future is not None)
+        told: list[Proposed[Any]] = []
+        while self._answers and self._answers[0][0].done():
+            future, proposed = self._answers.popleft()
+            if not future.cancelled() and future.exception() is None:
+                told.append(proposed)
+        return told
+
+
+class AcknowledgementChecker:
+    """Compares what operations of controllers were told with the committed log of the metadata quorum.
+
+    Args:
+        looked: Counts how often the rule had something to look at.
+    """
+
+    def __init__(self, looked: Counter[str]) -> None:
+        self._looked = looked
+        # By offset: the epoch of the record that was acknowledged there.
+        self._epochs: dict[int, int] = {}
+
+    def check(self, machine: NodeMachine, answers: PendingAnswers, *, committed: int) -> None:
+        """Look at the operations that were answered.
+
+        Args:
+            machine: Of the process.
+            answers: Of the process.
+            committed: The greatest high watermark that any replica has shown.
+
+        Raises:
+            InvariantViolationError: One was told of success, and its records are not committed, or other ones are.
+        """
+        for proposed in answers.take_told():
+            self._looked["INV-12"] += 1
+            offset, epoch = proposed.last_offset, proposed.epoch
+            if offset >= committed:
+                _fail(machine, f"an operation succeeded, its offset {offset} is not below {committed}")
+            if self._epochs.setdefault(offset, epoch) != epoch:
+                reason = f"records of epochs {self._epochs[offset]} and {epoch} were acknowledged at offset {offset}"
+                _fail(machine, reason)
+
+    def check_leader(self, machine: NodeMachine, log: MetadataLog) -> None:
+        """A new leader has all that was acknowledged, at its offset.
+
+        Raises:
+            InvariantViolationError: A record is not there, or is one of another epoch.
+        """
+        if machine.has_bad_disk or not self._epochs:
+            return
+        try:
+            starts, start_offset, end_offset = log.leader_epochs, log.log_start_offset, log.log_end_offset
+        except PoisonedLogError:
+            return  # a flush failed: nothing is read from this log any more
+        self._looked["INV-12"] += 1
+        for offset, epoch in self._epochs.items():
+            found = max((entry for entry, start in starts if start <= offset), default=None)
+            if offset >= start_offset and (offset >= end_offset or found != epoch):
+                reason = f"leads with epoch {found} at offset {offset} of {end_offset}; epoch {epoch} was acknowledged"
+                _fail(machine, reason)
+
+
+def _fail(machine: NodeMachine, reason: str) -> None:
+    raise InvariantViolationError("INV-12", f"{machine.name}: {reason}")
