@@ -56,6 +56,41 @@ def test_an_hour_passes_at_once(world):
     assert 3600 <= by_module_s < 3601
 
 
+@pytest.mark.parametrize("cancel_at", ["its way", "its arrival"])
+def test_a_connection_whose_caller_has_gone_is_closed(world, monkeypatch, cancel_at):
+    """A task that ended while its connection was being made kept a socket (INV-33)."""
+    server, client = Machine(world, "server"), Machine(world, "client")
+    world.network.listen(server, 9092)
+    tasks: list[asyncio.Task[object]] = []
+
+    async def connect() -> None:
+        await client.loop.create_connection(asyncio.Protocol, server.address, 9092)
+
+    async def begin() -> None:
+        tasks.append(asyncio.ensure_future(connect()))
+
+    connect_to = world.network.connect
+
+    def cancelling(machine, address, connected):
+        def heard(result):
+            connected(result)
+            if cancel_at == "its arrival":
+                tasks[0].cancel()
+
+        connect_to(machine, address, heard)
+
+    monkeypatch.setattr(world.network, "connect", cancelling)
+    world.run(client, begin())
+    if cancel_at == "its way":
+        world.run_until(lambda: any(sock.machine is client for sock in world.network.sockets.values()), within_ms=100)
+        client.loop.call_soon(tasks[0].cancel)
+    world.run_until(tasks[0].done, within_ms=100)
+    assert tasks[0].cancelled()
+    assert client.open_sockets() == []
+    world.run_for(100)
+    assert not [sock for sock in world.network.sockets.values() if sock.machine is client]
+
+
 def test_the_process_keeps_its_clock_and_its_chance():
     random.seed(5)
     expected = random.random()

@@ -398,7 +398,7 @@ class Machine:
 
     def open_sockets(self) -> list[Any]:
         """Sockets of the process that runs, those on which it listens among them."""
-        return [sock for sock in self.world.network.sockets.values() if sock.machine is self]
+        return [sock for sock in self.world.network.sockets.values() if sock.machine is self and sock.is_established]
 
     # Faults
 

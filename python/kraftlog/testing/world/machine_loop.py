@@ -347,7 +347,12 @@ class MachineLoop(asyncio.AbstractEventLoop):
                 future.set_result(result)
 
         self._machine.network.connect(self._machine, (address, int(port or 0)), connected)
-        sock = await future
+        try:
+            sock = await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().close()
+            raise
         protocol = protocol_factory()
         return Stream(self, sock, protocol), protocol
 

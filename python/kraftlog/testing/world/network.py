@@ -65,6 +65,7 @@ class SimulatedSocket:
 
     Attributes:
         link: Addresses of the two machines, its own first.
+        is_established: Whether its process has it; not yet at the end that connects, until it hears of the other end.
         loses_output: Whether what is sent from now on never arrives: the connection is about to be reset.
         watched_by: What the byte watcher keeps of this end.
     """
@@ -85,6 +86,7 @@ class SimulatedSocket:
         self._arrives_ns = 0
         self._is_ended = False
         self._error: int | None = None
+        self.is_established = True
         self.loses_output = False
         self.watched_by: Any = None
         self.is_closed = False
@@ -259,6 +261,7 @@ class ListeningSocket:
         network.sockets[self._descriptor] = self
 
     is_writable = False
+    is_established = True
 
     @property
     def is_readable(self) -> bool:
@@ -353,16 +356,21 @@ class Network:
     ) -> None:
         """Connect from a machine; ``connected`` hears what became of it, never while the link is cut."""
 
+        def established(near: SimulatedSocket) -> None:
+            near.is_established = True
+            connected(near)
+
         def reach() -> None:
             listener = self.listening.get(address)
             if listener is None:
                 self._over((address[0], machine.address), lambda: connected(_refused()))
                 return
             near = SimulatedSocket(self, machine, (machine.address, self.next_port()), address)
+            near.is_established = False
             far = SimulatedSocket(self, listener.machine, address, near.getsockname())
             near.peer, far.peer = far, near
             listener.arrived(far)
-            self._over((address[0], machine.address), lambda: connected(near))
+            self._over((address[0], machine.address), lambda: established(near))
 
         self._over((machine.address, address[0]), reach)
 
