@@ -92,6 +92,11 @@ class BatchSender:
         """Produce requests without an answer; may be read on any thread."""
         return sum(tuple(self._in_flight.values()))
 
+    @property
+    def _lacks_producer(self) -> bool:
+        """Whether batches wait for a producer id, as one that has none could be stored twice."""
+        return self._is_idempotent and self._transactions is None and self._producer is None
+
     def take_producer(self, producer: tuple[int, int] | None) -> None:
         """Send with another producer id and epoch from now on."""
         self._producer = producer
@@ -134,8 +139,7 @@ class BatchSender:
         Raises:
             KafkaError: The cluster refuses this producer.
         """
-        is_alone = self._is_idempotent and self._transactions is None
-        if is_alone and self._producer is None and any(self._queues.values()):
+        if self._lacks_producer and any(self._queues.values()):
             await self._init_producer()
         if self._transactions is not None and not self._transactions.is_sending:
             return
@@ -143,7 +147,7 @@ class BatchSender:
         for name, queue in self._queues.items():
             while queue and queue[0].deadline_s < self._loop.time() and name not in self._busy:
                 self._give_up(queue[0], KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{name}: delivery.timeout.ms"))
-            if not queue or name in self._busy:
+            if self._lacks_producer or not queue or name in self._busy:
                 continue
             leader_id = self._metadata.leader_of(name).leader_id
             if leader_id is None:
@@ -181,6 +185,10 @@ class BatchSender:
         return batch.data
 
     async def _produce(self, node_id: int, batches: list[ProducerBatch]) -> None:
+        if self._lacks_producer:
+            # The last epoch of the id was given up since these were chosen.
+            self._landed(node_id, batches)
+            return
         transactions = self._transactions
         if transactions is not None:
             try:
