@@ -77,4 +77,11 @@ CLIENT_BUGS = (
         "    is_taken = not read.error_code\n",
         "unit/api/handlers/test_fetch_news.py",
     ),
+    Bug(
+        "an idempotent producer sends without an id after InitProducerId failed",
+        "client.batch_sender",
+        "            if self._lacks_producer or not queue or name in self._busy:\n",
+        "            if not queue or name in self._busy:\n",
+        "unit/client/test_batch_sender.py::test_no_batch_is_sent_before_there_is_a_producer_id",
+    ),
 )
