@@ -204,11 +204,12 @@ class Deadlines:
         self._proposals = proposals
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = float("inf")
+        self._is_closed = False
 
     def note(self, deadline_s: float) -> None:
-        """A proposal with this deadline was added."""
-        if deadline_s < self._timer_s:
-            self.close()
+        """A proposal with this deadline was added; once it is closed, nothing happens."""
+        if deadline_s < self._timer_s and not self._is_closed:
+            self._cancel()
             self._timer_s = deadline_s
             self._timer = self._loop.call_at(deadline_s, self._on_timer)
 
@@ -233,6 +234,10 @@ class Deadlines:
 
     def close(self) -> None:
         """Nobody is told any more."""
+        self._is_closed = True
+        self._cancel()
+
+    def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_s = None, float("inf")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from kraftlog.errors import DeadlineError, NotCommittedError, OutcomeUnknownError
-from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Proposal, Watched
+from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Deadlines, Proposal, Watched
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.runtime.raft.replicated_log import Proposed
 from kraftlog.types import Epoch, NodeId
@@ -98,6 +98,20 @@ def test_snapshot_decides_nothing_about_the_proposal_at_its_end_and_hides_the_on
             below.future.result()
         assert not at_end.future.done()
         assert list(watched.proposals()) == [at_end]
+
+    asyncio.run(run())
+
+
+def test_a_deadline_that_is_noted_behind_the_end_has_no_timer():
+    """The timer of a forwarded proposal outlasted its quorum, and kept it (INV-33)."""
+
+    async def run():
+        loop = asyncio.get_running_loop()
+        timers = []
+        deadlines = Deadlines(SimpleNamespace(time=loop.time, call_at=lambda *what: timers.append(what)), list)
+        deadlines.close()
+        deadlines.note(loop.time() + 60)
+        assert not timers
 
     asyncio.run(run())
 

@@ -150,7 +150,11 @@ class PartitionChecker:
             topic = image.topics.by_id(partition.topic_id)
             wanted = None if topic is None else topic.partitions.get(partition.index)
             is_open = machine.node.partitions.get(partition.topic_id, partition.index) is not None
-            if wanted is not None and machine.node_id in wanted.replicas and not is_open:
+            if wanted is None or machine.node_id not in wanted.replicas:
+                # Its log is deleted, and a later replica begins anew, in another process perhaps.
+                key = (partition.topic_id, partition.index)
+                self._log_starts.pop((machine.node_id, machine.replaced_count, key), None)
+            elif not is_open:
                 name = f"{partition.topic}-{partition.index} on {machine.name}"
                 self._fail("RINV-32", f"{name}: its replica is gone, though it has one: {wanted}")
 
