@@ -252,7 +252,7 @@ def epochs(*lives):
         machine = SimpleNamespace(
             node_id=1,
             name="broker-1",
-            replicated_log=SimpleNamespace(raft=core, driver=driver, log=None),
+            replicated_log=SimpleNamespace(raft=core, driver=driver, log=None, pending=()),
             start_count=number,
             disk_number=0,
             has_bad_disk=True,  # its log is not read
