@@ -158,7 +158,7 @@ class Model:
         members = set(self.image.isr)
         code: int = self.cluster.ask(request).responses[0].partitions[0].error_code
         # Nobody else was left in sync, and the option is on: the first replica is, whatever it has (CPRT-83).
-        if not set(self.image.isr) <= members:
+        if self.is_unclean and not set(self.image.isr) <= members:
             self.was_unclean = True
         if not code:
             self.counts["reassignment" if replicas is not None else "cancelled reassignment"] += 1

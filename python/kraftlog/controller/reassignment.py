@@ -85,8 +85,9 @@ class RevertedReassignment:
         """Revert the reassignment of this partition."""
         replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
         isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
-        # Kafka takes the first replica here as well, though eligible ones have all that is committed (KIP-966).
-        keeps_empty = not partition.isr and (not partition.elr or bool({*partition.elr}.intersection(replicas)))
-        if isr or keeps_empty:
+        # Where nobody was in sync before, eligible replicas that stay have all that is committed (KIP-966); Kafka takes
+        # the first replica there as well.
+        is_safe = not partition.elr or any(replica in partition.elr for replica in replicas)
+        if isr or (is_safe and not partition.isr):
             return cls(replicas, isr, is_unclean=False)
         return cls(replicas, replicas[:1], is_unclean=True)

@@ -1,8 +1,9 @@
-"""Whether what a controller's clients are told is committed, and stays where it is (docs/behaviours, INV-12)."""
+"""An operation that a controller acknowledged is committed and keeps its offset (docs/behaviours, INV-12)."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import PoisonedLogError
@@ -36,15 +37,13 @@ class PendingAnswers:
         """The proposals of those that were told of success since the last call, in order."""
         pending = self._proposals.pending
         if pending and pending[-1] is not self._latest:
-            new: list[Proposed[Any]] = []
-            for proposed in reversed(pending):
-                if proposed is self._latest:
-                    break
-                new.append(proposed)
+            new = list(takewhile(lambda proposed: proposed is not self._latest, reversed(pending)))
             self._latest = pending[-1]
-            # A batch of an operation that has several is not answered; the last one is.
-            answers = ((getattr(proposed.payload, "future", None), proposed) for proposed in reversed(new))
-            self._answers.extend((future, proposed) for future, proposed in answers if future is not None)
+            for proposed in reversed(new):
+                # Of an operation with several batches the last one has the answer; a Quorum's proposals have none here.
+                future = getattr(proposed.payload, "future", None)
+                if future is not None:
+                    self._answers.append((future, proposed))
         told: list[Proposed[Any]] = []
         while self._answers and self._answers[0][0].done():
             future, proposed = self._answers.popleft()
