@@ -209,15 +209,16 @@ class PeerHistory:
         self.counts["appended"] += 1
 
     def truncate(self, end_offset: int) -> None:
-        known = self.core.high_watermark
-        if known is not None and end_offset < known:
-            raise violated("INV-10", f"the log is cut at {end_offset}, {known} is committed")
+        if end_offset < self.high_watermark:
+            raise violated("INV-10", f"the log is cut at {end_offset}, {self.high_watermark} is committed")
         self.batches = [batch for batch in self.batches if batch.last_offset < end_offset]
         self.flushed = min(self.flushed, end_offset)
         self.flushes = [end for end in self.flushes if end <= end_offset]
         self.counts["truncated"] += 1
 
     def install(self, snapshot_id: SnapshotId) -> None:
+        if snapshot_id.end_offset < self.high_watermark:
+            raise violated("INV-10", f"{snapshot_id} takes the place of all, {self.high_watermark} is committed")
         voters = self.voters()
         self.batches, self.snapshot = [], (snapshot_id, voters)
         self.flushed = snapshot_id.end_offset
@@ -556,7 +557,7 @@ class PeerHistory:
                 end = EpochEndOffset(Epoch(epoch), Offset(rng.choice(ends)))
                 return raft.FetchResponse(diverging_epoch=end, **named)
         if kind == "snapshot" and rng.random() < 0.3:
-            end = max(offset, self.high_watermark) + rng.randint(1, 5)
+            end = max(offset, self.high_watermark) + rng.randint(1, 5) if not self.odd() else rng.randint(0, offset)
             snapshot_id = SnapshotId(Offset(end), Epoch(max(self.last_epoch, int(named["leader_epoch"]) - 1, 0)))
             return raft.FetchResponse(snapshot_id=snapshot_id, **named)
         if kind != "records":

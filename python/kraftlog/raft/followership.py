@@ -355,7 +355,15 @@ class Followership:
         return True
 
     def _begin_download(self, role: Follower, snapshot_id: SnapshotId, now_ms: int) -> bool:
-        if snapshot_id.end_offset < 0 or snapshot_id.epoch < 0:
+        if snapshot_id.end_offset <= 0 or snapshot_id.epoch < 0:  # no leader offers one of nothing
+            return False
+        known = self._replica.high_watermark
+        if known is not None and snapshot_id.end_offset < known:
+            self._replica.fault(
+                f"Leader {role.leader_id} of epoch {role.epoch} asks to replace the log by {snapshot_id}, which ends"
+                f" below the high watermark {known}",
+                is_fatal=True,
+            )
             return False
         role.on_fetched(now_ms, self._replica.config.fetch_timeout_ms)
         if role.download is not None and role.download.snapshot_id == snapshot_id:

@@ -227,6 +227,27 @@ def test_an_offset_on_its_way_to_the_log_is_not_expired_with_the_one_before() ->
     assert held(h) == {("orders", 0): 6}
 
 
+@pytest.mark.parametrize("error_code", [0, int(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+def test_a_deleted_group_does_not_stay_for_a_commit_before_its_deletion(error_code: int) -> None:
+    h = ClassicShard()
+    h.commit("c1")
+    h.held = []
+    h.commit("c2", offset=6)
+    h.shard.delete_group("d", "g", h.now_ms)
+    h.run()
+    h.commit("c3", offset=7)
+    before, deletion, behind = h.held
+    h.held = None
+    h.shard.on_appended(before.append_id, 0)
+    h.shard.on_appended(deletion.append_id, 0)
+    h.run()
+    assert groups(h) == [], "the commit behind the deletion is not stored yet"
+    h.shard.on_appended(behind.append_id, error_code)
+    h.run()
+    assert groups(h) == ([] if error_code else ["g"])
+    assert held(h) == ({} if error_code else {("orders", 0): 7})
+
+
 @pytest.mark.spec("CGRP-82")
 def test_a_deleted_topic_takes_offsets_of_its_id_or_of_none_with_it() -> None:
     h = ClassicShard()

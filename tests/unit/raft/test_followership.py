@@ -16,6 +16,7 @@ from kraftlog.raft.effects import (
 )
 from kraftlog.raft.messages import (
     AddVoterRequest,
+    BeginQuorumEpochRequest,
     FetchedBatch,
     FetchRequest,
     FetchResponse,
@@ -24,9 +25,11 @@ from kraftlog.raft.messages import (
     RemoveVoterRequest,
     UpdateVoterRequest,
     UpdateVoterResponse,
+    VoteRequest,
+    VoteResponse,
 )
 from kraftlog.types import Epoch, EpochEndOffset, NodeId, Offset, SnapshotId
-from raft_fixture import core_of, follower_of, key
+from raft_fixture import core_of, endpoints, follower_of, key, requests_of
 
 LEADER = NodeId(2)
 
@@ -121,6 +124,45 @@ def test_truncation_below_the_high_watermark_is_fatal_and_at_it_is_not(end_offse
     assert core.log.end_offset == (2 if end_offset == 2 else 3)
 
 
+def test_a_leader_that_resigns_without_a_commit_of_its_own_keeps_what_it_knew_to_be_committed():
+    core = follower_of(1, 2, 3)
+    answer(core, fetched(high_watermark=2))
+    now_ms = core.next_timeout_ms()
+    core.handle_timeout(now_ms)
+    for _ in range(2):  # the pre-vote and the vote
+        for node_id, sent in requests_of(core).items():
+            if isinstance(sent.request, VoteRequest):
+                granted = VoteResponse(leader_epoch=core.epoch, vote_granted=True)
+                core.handle_response(node_id, sent.correlation_id, granted, now_ms)
+    assert core.is_leader
+    assert core.high_watermark is None
+    core.resign(now_ms)
+    assert core.high_watermark == 2
+    epoch = Epoch(core.epoch + 1)
+    core.handle_request(
+        LEADER,
+        BeginQuorumEpochRequest(voter_key=key(1), leader_id=LEADER, leader_epoch=epoch, leader_endpoints=endpoints(2)),
+        now_ms,
+    )
+    core.take_effects()
+    diverging = EpochEndOffset(Epoch(1), Offset(1))
+    told = FetchResponse(leader_id=LEADER, leader_epoch=epoch, diverging_epoch=diverging)
+    sent = [number for number in range(100) if core.is_expected(LEADER, number)]
+    core.handle_response(LEADER, sent[-1], told, now_ms)
+    assert core.is_halted
+    assert [effect for effect in core.take_effects() if isinstance(effect, TruncateLog)] == []
+
+
+@pytest.mark.parametrize(("end_offset", "is_fatal"), [(1, True), (2, False), (5, False)])
+def test_snapshot_that_ends_below_the_high_watermark_takes_the_place_of_nothing(end_offset, is_fatal):
+    core = follower_of(1, 2, 3)
+    answer(core, fetched(high_watermark=2))
+    told = SnapshotId(Offset(end_offset), Epoch(1))
+    effects = answer(core, FetchResponse(leader_id=LEADER, leader_epoch=Epoch(2), snapshot_id=told))
+    assert any(isinstance(effect, Fault) and effect.is_fatal for effect in effects) == is_fatal
+    assert (core.role.download is None) == is_fatal
+
+
 @pytest.mark.parametrize("diverging", [(-1, 2), (1, -1)])
 def test_diverging_epoch_below_zero_truncates_nothing_and_is_no_contact(diverging):
     core = follower_of(1, 2, 3)
@@ -140,8 +182,8 @@ def test_truncation_takes_back_the_voter_set_of_what_is_cut():
     assert core.voters.ids == (1, 2, 3)
 
 
-@pytest.mark.parametrize("snapshot_id", [(-1, 1), (5, -1)])
-def test_snapshot_id_below_zero_begins_no_download(snapshot_id):
+@pytest.mark.parametrize("snapshot_id", [(-1, 1), (0, 1), (5, -1)])
+def test_snapshot_id_below_zero_or_of_nothing_begins_no_download(snapshot_id):
     core = follower_of(1, 2, 3)
     told = SnapshotId(Offset(snapshot_id[0]), Epoch(snapshot_id[1]))
     answer(core, FetchResponse(leader_id=LEADER, leader_epoch=Epoch(2), snapshot_id=told))

@@ -388,12 +388,13 @@ class GroupOffsets:
     def _drop_left_over(self, group_id: str) -> None:
         """Forget a simple group whose offsets were deleted with it.
 
-        It came back for a commit that was on its way when the group was deleted.
+        It came back for a commit that was on its way when the group was deleted. One that is on its way now brings it
+        back again, if it is stored.
         """
         group = self._classic.get(group_id)
         if group is None or group.protocol_type is not None or group.members or group.pending_members:
             return
-        if group_id not in self._committing and not self.store.of(group_id) and not self.store.pending_of(group_id):
+        if not self.store.of(group_id) and not self.store.pending_of(group_id):
             del self._classic[group_id]
 
     def delete_consumer_group(self, group_id: str, then: Callable[[int], None], now_ms: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -53,6 +54,8 @@ class BrokerWatch:
         self._image = image
         self._fence = fence
         self._losses: dict[int, PeerLoss] = {}
+        # How often a probe of a broker was answered: one that two probes look at is not gone if one of them is.
+        self._answers: Counter[int] = Counter()
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._is_active = False
         self._limit = asyncio.Semaphore(_CONCURRENT_PROBES)
@@ -66,6 +69,7 @@ class BrokerWatch:
         """It no longer is."""
         self._is_active = False
         self._losses.clear()
+        self._answers.clear()
         for task in self._tasks:
             task.cancel()
 
@@ -110,19 +114,25 @@ class BrokerWatch:
         if Finding.ALIVE not in found:
             return
         for broker, finding in zip(brokers, found, strict=True):
-            is_unheard = broker.broker_id not in self._losses
-            if finding is Finding.GONE and is_unheard and await self._is_gone(broker, lambda: True):
+            if finding is Finding.GONE and await self._is_gone_unheard(broker):
                 await self._fence_broker(broker, "does not listen any more")
 
+    async def _is_gone_unheard(self, broker: BrokerImage) -> bool:
+        def is_unheard() -> bool:
+            return broker.broker_id not in self._losses
+
+        return is_unheard() and await self._is_gone(broker, is_unheard) and is_unheard()
+
     async def _is_gone(self, broker: BrokerImage, is_silent: Callable[[], bool]) -> bool:
-        refusals = 0
+        refusals, answers = 0, self._answers[broker.broker_id]
         for delay_s in _PROBES_AFTER_S:
             await asyncio.sleep(delay_s)
             if not is_silent():
                 return False
-            match await self._find(broker):
-                case Finding.ALIVE:
-                    return False
+            finding = await self._find(broker)
+            if self._answers[broker.broker_id] != answers:
+                return False
+            match finding:
                 case Finding.GONE:
                     refusals += 1
                     if refusals == _REFUSALS_NEEDED:
@@ -143,4 +153,6 @@ class BrokerWatch:
 
     async def _find(self, broker: BrokerImage) -> Finding:
         async with self._limit:
-            return await probe_broker(broker.end_points)
+            finding = await probe_broker(broker.end_points)
+        self._answers[broker.broker_id] += finding is Finding.ALIVE
+        return finding

@@ -15,6 +15,7 @@ from kraftlog.api.handlers import broker_heartbeat
 from kraftlog.controller.cluster_image import ListenerEndpoint
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.runtime import broker_probe
+from kraftlog.runtime.broker_probe import Finding
 from kraftlog.runtime.metadata import broker_watch
 from kraftlog.runtime.metadata.broker_watch import BrokerWatch
 from kraftlog.security.principal import ANONYMOUS
@@ -174,6 +175,51 @@ def test_a_new_controller_fences_who_ended_before_if_another_broker_answers():
             watch.begin()
             await idle(watch)
             assert fenced == [(2, 72)], "not its own broker, and none that is fenced"
+
+    asyncio.run(check())
+
+
+def test_a_broker_that_another_probe_finds_alive_or_that_is_heard_of_meanwhile_is_not_gone(monkeypatch):
+    asked: list[tuple[int, asyncio.Future[Finding]]] = []
+
+    async def probe(end_points: tuple[ListenerEndpoint, ...]) -> Finding:
+        asked.append((end_points[0].port, asyncio.get_running_loop().create_future()))
+        return await asked[-1][1]
+
+    async def answered(port: int, finding: Finding) -> None:
+        """The oldest probe of that port is answered, as soon as there is one."""
+        await until(lambda: any(at == port for at, _ in asked))
+        index = next(index for index, (at, _) in enumerate(asked) if at == port)
+        asked.pop(index)[1].set_result(finding)
+        await settle()
+
+    monkeypatch.setattr(broker_watch, "probe_broker", probe)
+
+    async def check() -> None:
+        watch, fenced = watch_over(brokers(b2=2, b3=3))
+        watch.begin()
+        await until(lambda: len(asked) == 2)
+        first, second = PeerLoss(), PeerLoss()
+        watch.heard(2, first)
+        first.tell()
+        await until(lambda: len(asked) == 3)
+        oldest = asked.pop(next(index for index, (port, _) in enumerate(asked) if port == 2))
+        await answered(2, Finding.GONE)
+        oldest[1].set_result(Finding.ALIVE)  # of the look at all brokers
+        await answered(2, Finding.GONE)
+        await answered(3, Finding.UNKNOWN)
+        await idle(watch)
+        assert fenced == []
+        watch.end()
+        watch.begin()
+        await answered(2, Finding.GONE)
+        await answered(3, Finding.ALIVE)
+        await answered(2, Finding.GONE)
+        watch.heard(2, second)
+        await answered(2, Finding.GONE)
+        await idle(watch)
+        assert fenced == []
+        watch.end()
 
     asyncio.run(check())
 
