@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Final
 
@@ -23,6 +23,7 @@ from kraftlog.controller.partition_changes import SCANNED_PER_STEP, PartitionCha
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.steps import Steps
 from kraftlog.errors import ErrorCode, KafkaError
+from kraftlog.types import Uuid
 from kraftlog.wire.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from kraftlog.wire.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from kraftlog.wire.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
@@ -225,9 +226,10 @@ class BrokerControl:
         is_caught_up = request.current_metadata_offset >= self._image.cluster.registration_offset(broker_id)
         before = self._state(broker)
         after = yield from self._next_state(broker, before, request, is_caught_up=is_caught_up)
+        failing = self._directories.failing(broker, request.offline_log_dirs)
         records: list[VersionedRecord] = []
         if after is not before:
-            records = yield from self._enter(broker, after)
+            records = yield from self._enter(broker, after, failing)
         self._progress.report(broker_id, request.current_metadata_offset)
         is_fenced = after in {_State.FENCED, _State.SHUT_DOWN}
         if is_fenced:
@@ -235,7 +237,7 @@ class BrokerControl:
         if after is _State.SHUT_DOWN:
             # It leaves and says so: unlike with Kafka's controller the next process with its id need not wait.
             self._sessions.forget(broker_id)
-        records += yield from self._directories.go_offline(broker, request.offline_log_dirs)
+        records += yield from self._directories.go_offline(broker, failing)
         records += self._directories.cordon(broker, request.cordoned_log_dirs)
         response = BrokerHeartbeatResponse(
             is_caught_up=is_caught_up, is_fenced=is_fenced, should_shut_down=after is _State.SHUT_DOWN
@@ -270,10 +272,12 @@ class BrokerControl:
             return _State.FENCED
         return _State.UNFENCED if is_caught_up else state
 
-    def _enter(self, broker: BrokerImage, state: _State) -> Steps[list[VersionedRecord]]:
+    def _enter(
+        self, broker: BrokerImage, state: _State, failing: Collection[Uuid]
+    ) -> Steps[list[VersionedRecord]]:
         match state:
             case _State.UNFENCED:
-                return (yield from self._unfence(broker))
+                return (yield from self._unfence(broker, failing))
             case _State.CONTROLLED_SHUTDOWN:
                 return (yield from self._begin_controlled_shutdown(broker))
             case _:
@@ -327,9 +331,10 @@ class BrokerControl:
         records.append((record, _FENCING_VERSION))
         return records
 
-    def _unfence(self, broker: BrokerImage) -> Steps[list[VersionedRecord]]:
+    def _unfence(self, broker: BrokerImage, failing: Collection[Uuid]) -> Steps[list[VersionedRecord]]:
+        """Unfence a broker, which then may lead where its directory is none that fails in the same moment."""
         record = BrokerRegistrationChangeRecord(broker_id=broker.broker_id, broker_epoch=broker.epoch, fenced=-1)
-        changes = PartitionChanges(self._image, self._configs, added=broker.broker_id)
+        changes = PartitionChanges(self._image, self._configs, added=broker.broker_id, failing=failing)
         elections = yield from changes.where(lambda partition: not partition.has_leader)
         return [(record, _FENCING_VERSION), *elections]
 

@@ -39,14 +39,17 @@ class DirectoryControl:
         self._image = image
         self._configs = configs
 
-    def go_offline(self, broker: BrokerImage, offline: Sequence[Uuid]) -> Steps[list[VersionedRecord]]:
-        """Take a broker out of the partitions whose replica lies in a directory that failed.
+    def failing(self, broker: BrokerImage, offline: Sequence[Uuid]) -> list[Uuid]:
+        """Which of these directories, that a broker says have failed, count as online until now.
 
-        Directories that the registration does not have, or no longer has, change nothing.
+        Those that its registration does not have, or no longer has, change nothing.
         """
         if not offline or not self._image.metadata_version.is_directory_assignment_supported:
             return []
-        failed = [directory for directory in broker.log_dirs if directory in offline]
+        return [directory for directory in broker.log_dirs if directory in offline]
+
+    def go_offline(self, broker: BrokerImage, failed: Sequence[Uuid]) -> Steps[list[VersionedRecord]]:
+        """Take a broker out of the partitions whose replica lies in a directory that is ``failing``."""
         records: list[VersionedRecord] = []
         for directory in failed:
             changes = PartitionChanges(self._image, self._configs, removed=broker.broker_id)
@@ -56,7 +59,7 @@ class DirectoryControl:
 
             records += yield from changes.where(lies_there)
         if failed:
-            remaining = tuple(directory for directory in broker.log_dirs if directory not in offline)
+            remaining = tuple(directory for directory in broker.log_dirs if directory not in failed)
             record = BrokerRegistrationChangeRecord(
                 broker_id=broker.broker_id, broker_epoch=broker.epoch, log_dirs=remaining
             )

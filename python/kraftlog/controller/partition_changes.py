@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from kraftlog.controller.config_control import ConfigControl
@@ -44,6 +44,7 @@ class PartitionChanges:
         added: A broker that counts as active although the image has it fenced: it is about to be unfenced.
         removed: A broker that may lead nothing and leaves in-sync sets: it is about to be fenced.
         unclean: As ``removed``, for a broker that may have lost data: it leaves eligible leader replicas as well.
+        failing: Log directories that are about to be offline although the image has them: no replica there may lead.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class PartitionChanges:
         added: int = NOBODY,
         removed: int = NOBODY,
         unclean: int = NOBODY,
+        failing: Collection[Uuid] = (),
     ) -> None:
         self._image = image
         self._configs = configs
@@ -62,6 +64,7 @@ class PartitionChanges:
         self._unclean = frozenset({unclean}) - {NOBODY}
         self._active = {broker_id for broker_id in self._brokers if image.cluster.is_active(broker_id)}
         self._active = (self._active | {added}) - self._gone
+        self._failing = failing
         self._version = image.metadata_version
         self._is_elr_enabled = configs.is_elr_enabled
         self._default_min_isr, self._default_unclean = configs.min_isr_default, configs.unclean_election_default
@@ -71,8 +74,8 @@ class PartitionChanges:
         """Whether the broker is active, and its replica of the partition in a directory that is online."""
         if broker_id not in self._active or broker_id not in partition.replicas:
             return False
-        broker = self._brokers.get(broker_id)
-        return broker is not None and broker.has_online_directory(partition.directory(broker_id))
+        broker, directory = self._brokers.get(broker_id), partition.directory(broker_id)
+        return broker is not None and broker.has_online_directory(directory) and directory not in self._failing
 
     def default_directory(self, broker_id: int) -> Uuid:
         """Directory of a replica that a broker is given now."""

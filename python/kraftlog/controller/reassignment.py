@@ -71,8 +71,8 @@ class RevertedReassignment:
 
     Args:
         replicas: Without the added ones; empty when the partition had no other.
-        isr: The same of the in-sync set; the first replica where that leaves none. It stays empty if it was, as long as
-            no eligible leader is given up with the added replicas.
+        isr: The same of the in-sync set. Where that leaves none: the first replica, if in-sync replicas or eligible
+            leaders are given up with the added ones and no eligible leader stays; else nothing.
         is_unclean: Whether ``isr`` is a replica that may lack committed records.
     """
 
@@ -81,13 +81,12 @@ class RevertedReassignment:
     is_unclean: bool
 
     @classmethod
-    def of(cls, partition: PartitionImage) -> RevertedReassignment:
+    def of(cls, partition: PartitionImage, *, is_elr_enabled: bool) -> RevertedReassignment:
         """Revert the reassignment of this partition."""
         replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
         isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
-        # Where nobody was in sync before, eligible replicas that stay have all that is committed (KIP-966); Kafka takes
-        # the first replica there as well.
-        is_safe = not partition.elr or any(replica in partition.elr for replica in replicas)
-        if isr or (is_safe and not partition.isr):
+        # Eligible replicas that stay have all that is committed (KIP-966); Kafka takes the first replica there as well.
+        eligible = partition.elr if is_elr_enabled else ()
+        if isr or not {*eligible}.isdisjoint(replicas) or not (partition.isr or eligible):
             return cls(replicas, isr, is_unclean=False)
         return cls(replicas, replicas[:1], is_unclean=True)

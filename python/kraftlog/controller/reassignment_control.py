@@ -110,7 +110,7 @@ class ReassignmentControl:
         if not partition.is_reassigning:
             raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         rules = changes.rules(topic)
-        reverted = RevertedReassignment.of(partition)
+        reverted = RevertedReassignment.of(partition, is_elr_enabled=rules.is_elr_enabled)
         if not reverted.replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -222,6 +222,22 @@ def test_failed_directory_takes_the_broker_out_of_its_partitions_only():
     assert not cluster.records
 
 
+@pytest.mark.spec("CPRT-96", "RINV-27")
+def test_broker_that_is_unfenced_and_loses_a_directory_at_once_leads_nothing_there():
+    second = Uuid(b"2" * 16)
+    cluster = cluster_of(1)
+    cluster.add_broker(2, log_dirs=[directory_of(2), second])
+    cluster.create("t", assignments=[(0, [2]), (1, [2])])
+    topic = cluster.image.topics.by_name("t")
+    for index, directory in enumerate((directory_of(2), second)):
+        topic.partitions[index] = topic.partitions[index].merge(PartitionChangeRecord(directories=(directory,)))
+    cluster.heartbeat(2, want_fence=True)
+    assert (cluster.partition("t").leader, cluster.partition("t", 1).leader) == (-1, -1)
+    cluster.heartbeat(2, offline_log_dirs=[second])
+    assert (cluster.partition("t").leader, cluster.partition("t", 1).leader) == (2, -1)
+    assert cluster.image.cluster.brokers[2].log_dirs == (directory_of(2),)
+
+
 @pytest.mark.spec("CPRT-99")
 def test_cordoned_broker_gets_replicas_by_hand_only():
     cluster = cluster_of(2)

@@ -143,7 +143,7 @@ def test_cancelling_uncleanly_takes_the_first_original_replica():
     cluster.heartbeat(1, want_fence=True)
     cluster.heartbeat(1)
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
-    reverted = RevertedReassignment.of(cluster.partition("t"))
+    reverted = RevertedReassignment.of(cluster.partition("t"), is_elr_enabled=True)
     assert (reverted.replicas, reverted.isr, reverted.is_unclean) == ((1, 2), (1,), True)
     assert reassign(cluster, None) == ErrorCode.NONE
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
@@ -169,13 +169,44 @@ def test_cancelling_without_a_replica_in_sync_leaves_the_election_to_eligible_on
     assert (partition.leader, partition.isr, partition.leader_recovery_state) == (2, (2,), 0)
 
 
+@pytest.mark.spec("RINV-23", "RINV-29")
+@pytest.mark.parametrize("is_unclean", [True, False])
+def test_cancelling_elects_an_eligible_leader_if_only_an_added_replica_is_in_sync(is_unclean):
+    """Kafka makes the first replica the only one in sync, which may lack records, or refuses."""
+    configs = {"min.insync.replicas": "2", "unclean.leader.election.enable": str(is_unclean).lower()}
+    cluster = topic_on(1, 2, configs=configs)
+    reassign(cluster, [3, 4])
+    assert set_isr(cluster, 1, 2, 3) == ErrorCode.NONE
+    for broker_id in (1, 2):
+        cluster.heartbeat(broker_id, want_fence=True)
+    for broker_id in (1, 2):
+        cluster.heartbeat(broker_id)
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.elr) == (3, (3,), (2,))
+    assert reassign(cluster, None) == ErrorCode.NONE
+    partition = cluster.partition("t")
+    assert (partition.replicas, partition.isr, partition.elr) == ((1, 2), (2,), ())
+    assert (partition.leader, partition.leader_recovery_state) == (2, 0)
+
+
 @pytest.mark.spec("RINV-29")
-@pytest.mark.parametrize(("eligible", "expected"), [((4,), ((1, 2), (1,), True)), ((), ((1, 2), (), False))])
-def test_cancelling_gives_up_the_last_eligible_leader_uncleanly_alone(eligible, expected):
+@pytest.mark.parametrize(
+    ("isr", "eligible", "is_elr_enabled", "expected"),
+    [
+        ((), (4,), True, ((1, 2), (1,), True)),
+        ((), (), True, ((1, 2), (), False)),
+        ((), (2,), True, ((1, 2), (), False)),
+        ((3,), (2,), True, ((1, 2), (), False)),
+        ((3,), (4,), True, ((1, 2), (1,), True)),
+        ((3,), (2,), False, ((1, 2), (1,), True)),
+        ((3, 2), (1,), True, ((1, 2), (2,), False)),
+    ],
+)
+def test_cancelling_is_unclean_if_no_replica_with_everything_stays(isr, eligible, is_elr_enabled, expected):
     cluster = topic_on(1, 2)
     reassign(cluster, [3, 4])
-    partition = replace(cluster.partition("t"), isr=(), elr=eligible, leader=-1)
-    reverted = RevertedReassignment.of(partition)
+    partition = replace(cluster.partition("t"), isr=isr, elr=eligible, leader=-1)
+    reverted = RevertedReassignment.of(partition, is_elr_enabled=is_elr_enabled)
     assert (reverted.replicas, reverted.isr, reverted.is_unclean) == expected
 
 
