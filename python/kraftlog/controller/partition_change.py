@@ -130,7 +130,7 @@ class PartitionChange:
             leader_recovery_state=self._new_recovery_state(is_unclean=is_unclean),
             directories=self._new_directories(replicas),
             eligible_leader_replicas=_changed(elr, partition.elr),
-            last_known_elr=self._new_last_known_leader(leader, is_any_safe=bool(isr or elr)),
+            last_known_elr=self._new_last_known_leader(leader, replicas, is_any_safe=bool(isr or elr)),
         )
         nothing = PartitionChangeRecord(partition_id=self.index, topic_id=self.topic_id)
         return None if record == nothing else record
@@ -172,7 +172,7 @@ class PartitionChange:
                 return _Elected(replica)
         if self.rules.is_elr_enabled and not isr and not elr and len(partition.last_known_elr) == 1:
             last_known = partition.last_known_elr[0]
-            if self.can_lead(partition, last_known):
+            if last_known in replicas and self.can_lead(partition, last_known):
                 return _Elected(last_known, is_unclean=True)
         if election is Election.UNCLEAN:
             for replica in replicas:
@@ -204,8 +204,13 @@ class PartitionChange:
         )
         return _changed(directories, partition.directories)
 
-    def _new_last_known_leader(self, leader: int, *, is_any_safe: bool) -> tuple[int, ...] | None:
-        """Remember who led when the partition lost its leader; forget it once somebody leads again.
+    def _new_last_known_leader(
+        self, leader: int, replicas: tuple[int, ...], *, is_any_safe: bool
+    ) -> tuple[int, ...] | None:
+        """Remember who led when the partition lost its leader; forget it once somebody leads again, or it is no replica.
+
+        A broker deletes its log when it is no replica any more: one that is a replica again later may not lead for what
+        it had before, which Kafka lets it.
 
         A partition that lost its leader while eligible leader replicas were disabled has no last known leader, but kept
         its last in-sync replica. If that replica returns after an unclean shutdown once they are enabled, it is the
@@ -218,7 +223,7 @@ class PartitionChange:
         if leader >= 0:
             return () if before else None
         if before:
-            return None
+            return None if set(before) <= set(replicas) else ()
         if partition.has_leader:
             return (partition.leader,) if leader == NO_LEADER else None
         safe = {*partition.isr, *partition.elr}.intersection(partition.replicas)

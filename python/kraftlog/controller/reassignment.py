@@ -71,8 +71,8 @@ class RevertedReassignment:
 
     Args:
         replicas: Without the added ones; empty when the partition had no other.
-        isr: The same of the in-sync set. Where that leaves none: the first replica, if in-sync replicas or eligible
-            leaders are given up with the added ones and no eligible leader stays; else nothing.
+        isr: The same of the in-sync set. The first replica if all that are known to have what is committed are given up
+            with the added replicas; nothing if only an eligible leader stays.
         is_unclean: Whether ``isr`` is a replica that may lack committed records.
     """
 
@@ -85,8 +85,10 @@ class RevertedReassignment:
         """Revert the reassignment of this partition."""
         replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
         isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
-        # Eligible replicas that stay have all that is committed (KIP-966); Kafka takes the first replica there as well.
+        # An eligible replica has all that is committed (KIP-966), and the last known leader more than others. Kafka takes
+        # the first replica even if one of them stays.
         eligible = partition.elr if is_elr_enabled else ()
-        if isr or not {*eligible}.isdisjoint(replicas) or not (partition.isr or eligible):
+        complete = {*partition.isr, *eligible} or {*partition.last_known_elr}
+        if not complete or not complete.isdisjoint(replicas):
             return cls(replicas, isr, is_unclean=False)
         return cls(replicas, replicas[:1], is_unclean=True)

@@ -10,7 +10,7 @@ from kraftlog.controller.partition_changes import PartitionChanges, check_record
 from kraftlog.controller.reassignment import Reassignment, RevertedReassignment
 from kraftlog.controller.result import ControllerResult
 from kraftlog.controller.steps import STEP_ITEMS, Steps
-from kraftlog.controller.topic_image import PartitionImage, TopicImage
+from kraftlog.controller.topic_image import RECOVERING, PartitionImage, TopicImage
 from kraftlog.errors import ErrorCode, KafkaError
 from kraftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -122,7 +122,16 @@ class ReassignmentControl:
                 f"Unable to revert partition assignment for {topic.name}:{index} because it would require an unclean"
                 " leader election.",
             )
-        return changes.record(topic, index, rules, isr=reverted.isr, replicas=reverted.replicas, removing=(), adding=())
+        return changes.record(
+            topic,
+            index,
+            rules,
+            isr=reverted.isr,
+            replicas=reverted.replicas,
+            removing=(),
+            adding=(),
+            recovery_state=RECOVERING if reverted.is_unclean else None,
+        )
 
 
 def _check_factor(partition: PartitionImage, target: tuple[int, ...]) -> None:

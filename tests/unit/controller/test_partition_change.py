@@ -15,7 +15,7 @@ NO_ELR = PartitionRules(metadata_version=metadata_version_from_string("4.1"), mi
 ONLINE, PREFERRED, UNCLEAN = Election.ONLINE, Election.PREFERRED, Election.UNCLEAN
 
 
-def change(*, live, rules=RULES, election=ONLINE, isr_target=None, unclean_replicas=frozenset(), **fields):
+def change(*, live, rules=RULES, election=ONLINE, isr_target=None, replicas_target=None, unclean_replicas=frozenset(), **fields):
     image = PartitionImage(**({"replicas": (1, 2, 3), "directories": (DIRECTORY,) * 3} | fields))
     return PartitionChange(
         topic_id=TOPIC,
@@ -26,6 +26,7 @@ def change(*, live, rules=RULES, election=ONLINE, isr_target=None, unclean_repli
         default_directory=lambda _: DIRECTORY,
         election=election,
         isr=isr_target,
+        replicas=replicas_target,
         unclean_replicas=unclean_replicas,
     ).build()
 
@@ -58,6 +59,13 @@ def test_leader_after_a_change(fields, live, election, leader):
     """CPRT-30, CPRT-31."""
     record = change(live=live, election=election, **fields)
     assert (None if record is None or record.leader == -2 else record.leader) == leader
+
+
+@pytest.mark.parametrize(("replicas", "leader", "last_known"), [((1, 3), 3, ()), ((1, 2), -1, ())])
+def test_last_known_leader_that_is_no_replica_any_more_is_forgotten(replicas, leader, last_known):
+    # It deletes its log; Kafka elects it once it is a replica again.
+    record = change(live={1, 2, 3}, isr=(), leader=-1, last_known_elr=(3,), replicas_target=replicas)
+    assert (record.leader, record.last_known_elr) == (leader, last_known)
 
 
 def test_unclean_leader_recovers_and_is_the_only_one_in_sync():

@@ -8,6 +8,7 @@ import pytest
 
 from kraftlog.controller.directory import DIRECTORY_UNASSIGNED
 from kraftlog.controller.reassignment import Reassignment, RevertedReassignment, complete_reassignment
+from kraftlog.controller.topic_image import RECOVERING
 from kraftlog.errors import ErrorCode
 from kraftlog.types import Uuid
 from kraftlog.wire.messages.alter_partition import AlterPartitionRequest
@@ -146,7 +147,8 @@ def test_cancelling_uncleanly_takes_the_first_original_replica():
     reverted = RevertedReassignment.of(cluster.partition("t"), is_elr_enabled=True)
     assert (reverted.replicas, reverted.isr, reverted.is_unclean) == ((1, 2), (1,), True)
     assert reassign(cluster, None) == ErrorCode.NONE
-    assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1,))
+    partition = cluster.partition("t")
+    assert (partition.leader, partition.isr, partition.leader_recovery_state) == (1, (1,), RECOVERING)
 
 
 @pytest.mark.spec("RINV-23")
@@ -191,21 +193,25 @@ def test_cancelling_elects_an_eligible_leader_if_only_an_added_replica_is_in_syn
 
 @pytest.mark.spec("RINV-29")
 @pytest.mark.parametrize(
-    ("isr", "eligible", "is_elr_enabled", "expected"),
+    ("isr", "eligible", "last_known", "is_elr_enabled", "expected"),
     [
-        ((), (4,), True, ((1, 2), (1,), True)),
-        ((), (), True, ((1, 2), (), False)),
-        ((), (2,), True, ((1, 2), (), False)),
-        ((3,), (2,), True, ((1, 2), (), False)),
-        ((3,), (4,), True, ((1, 2), (1,), True)),
-        ((3,), (2,), False, ((1, 2), (1,), True)),
-        ((3, 2), (1,), True, ((1, 2), (2,), False)),
+        ((), (4,), (), True, ((1, 2), (1,), True)),
+        ((), (), (), True, ((1, 2), (), False)),
+        ((), (), (2,), True, ((1, 2), (), False)),
+        ((), (), (4,), True, ((1, 2), (1,), True)),
+        ((), (2,), (4,), True, ((1, 2), (), False)),
+        ((3,), (2,), (), True, ((1, 2), (), False)),
+        ((3,), (4,), (), True, ((1, 2), (1,), True)),
+        ((3,), (2,), (), False, ((1, 2), (1,), True)),
+        ((3, 2), (1,), (), True, ((1, 2), (2,), False)),
     ],
 )
-def test_cancelling_is_unclean_if_no_replica_with_everything_stays(isr, eligible, is_elr_enabled, expected):
+def test_cancelling_is_unclean_if_no_replica_with_everything_stays(
+    isr, eligible, last_known, is_elr_enabled, expected
+):
     cluster = topic_on(1, 2)
     reassign(cluster, [3, 4])
-    partition = replace(cluster.partition("t"), isr=isr, elr=eligible, leader=-1)
+    partition = replace(cluster.partition("t"), isr=isr, elr=eligible, last_known_elr=last_known, leader=-1)
     reverted = RevertedReassignment.of(partition, is_elr_enabled=is_elr_enabled)
     assert (reverted.replicas, reverted.isr, reverted.is_unclean) == expected
 
