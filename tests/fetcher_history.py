@@ -414,6 +414,8 @@ class FetcherHistory:
     def commit(self, topic: Topic) -> None:
         """The high watermark rises as far as all members of the in-sync set are known to be."""
         end = len(topic.log)
+        if topic.leader == "follower" and topic.known != ("follower", topic.epoch):
+            return
         if topic.leader == "leader":
             if topic.acknowledged >= topic.committed and topic.known == ("leader", topic.epoch) and topic.is_prefix():
                 topic.is_in_sync = topic.is_in_sync or self.rng.random() < 0.5
@@ -446,6 +448,9 @@ class FetcherHistory:
         topic.known = topic.leader, topic.epoch
         self.counts["learned"] += 1
         key = topic.key
+        if topic.leader == "follower":
+            # Until now it may have cut off what only it had, for the leader before.
+            topic.log = list(topic.own)
         if topic.leader != "leader":
             if key in self.fetcher:
                 self.fetcher.remove(key)
