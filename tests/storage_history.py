@@ -252,7 +252,11 @@ class StorageHistory:
             if start == self.installing[0].end_offset:
                 self.installed()
             self.installing = None
-        if start < self.durable_start or not self.durable_end <= end <= len(self.records):
+        # A log that was cut to its start has no leader epochs, and they alone say where one begins that still has its
+        # first segment: after a crash its deleted records are there again, as with Kafka.
+        is_deleted_again = start == 0 < self.durable_start
+        self.counts["deleted again"] += is_deleted_again
+        if (start < self.durable_start and not is_deleted_again) or not self.durable_end <= end <= len(self.records):
             known = f"{self.durable_start} to {self.durable_end}"
             raise violated("DISK-30", f"the log has {start} to {end}, promised were {known} of {len(self.records)}")
         del self.records[end:]
