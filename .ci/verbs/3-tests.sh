@@ -104,6 +104,12 @@ put_back_chance() {
     (cd tests && PYTHONPATH=../python:. "$py" -m put_back.chance "$@")
 }
 
+#: histories  [--cpu-minutes N] [--first SEED] [--only NAME [--seed N]]: single state machines, with drawn seeds
+histories() {
+    setup
+    (cd tests && PYTHONPATH=../python:. "$py" -m put_back.histories "$@")
+}
+
 #: world      [--minutes N | --seeds A:B | --seed N | --scenario FILE] [--workload NAME]: whole clusters in virtual time;
 #:            NAME is records, transactions, groups, pipelines, shares, tables, topics, losses, trims, bursts or commands
 world() {

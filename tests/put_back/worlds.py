@@ -127,32 +127,53 @@ def commands(seed: int) -> Run:
     return _cluster(seed, "commands")
 
 
-def replication(seed: int) -> Run:
-    """Replicas of one partition and a controller, without loops and sockets; every second history may be unclean."""
-    place = str(TESTS / "simulation")
-    if place not in sys.path:
-        sys.path.insert(0, place)
-    import test_replication_model
+@dataclass(frozen=True, slots=True)
+class History:
+    """Drawn histories of a single state machine, without loops and sockets.
 
-    try:
-        test_replication_model.play(seed, is_unclean=seed % 2 == 1)
-    except Exception as error:  # noqa: BLE001  what was found
-        return _run(error, test_replication_model.EVENTS)
-    return _run(None, test_replication_model.EVENTS)
+    Args:
+        module: Which has ``STEPS`` of each history.
+        name: Its class, whose ``play`` raises what it finds.
+    """
 
+    module: str
+    name: str
 
-def _history(module: str, name: str) -> Runner:
-    """A history of a state machine, without loops and sockets: ``name(seed).play()`` raises what it finds."""
+    def play(self, seed: int) -> None:
+        """Run the history of a seed.
 
-    def run(seed: int) -> Run:
-        found = import_module(module)
+        Raises:
+            Exception: What it finds.
+        """
+        getattr(import_module(self.module), self.name)(seed).play()
+
+    @property
+    def steps(self) -> int:
+        """How many a history has."""
+        return int(import_module(self.module).STEPS)
+
+    def __call__(self, seed: int) -> Run:
+        """How the history of a seed went."""
         try:
-            getattr(found, name)(seed).play()
+            self.play(seed)
         except Exception as error:  # noqa: BLE001  what was found
-            return _run(error, found.STEPS)
-        return _run(None, found.STEPS)
+            return _run(error, self.steps)
+        return _run(None, self.steps)
 
-    return run
+
+HISTORIES = {
+    "coordinator": History("transaction_history", "TransactionHistory"),
+    "controller": History("controller_history", "ControllerHistory"),
+    "fetcher": History("fetcher_history", "FetcherHistory"),
+    "proposals": History("proposal_history", "ProposalHistory"),
+    "members": History("group_history", "GroupHistory"),
+    "changes": History("change_history", "ChangeHistory"),
+    "watch": History("watch_history", "WatchHistory"),
+    "sessions": History("session_history", "SessionHistory"),
+    "peers": History("peer_history", "PeerHistory"),
+    "disk": History("storage_history", "StorageHistory"),
+    "replication": History("replication_history", "ReplicationHistory"),
+}
 
 
 class _Failures:
@@ -207,17 +228,7 @@ def files(seed: int) -> Run:
 
 # The fast ones first.
 WORLDS: dict[str, Runner] = {
-    "coordinator": _history("transaction_history", "TransactionHistory"),
-    "controller": _history("controller_history", "ControllerHistory"),
-    "fetcher": _history("fetcher_history", "FetcherHistory"),
-    "proposals": _history("proposal_history", "ProposalHistory"),
-    "members": _history("group_history", "GroupHistory"),
-    "changes": _history("change_history", "ChangeHistory"),
-    "watch": _history("watch_history", "WatchHistory"),
-    "sessions": _history("session_history", "SessionHistory"),
-    "peers": _history("peer_history", "PeerHistory"),
-    "disk": _history("storage_history", "StorageHistory"),
-    "replication": replication,
+    **HISTORIES,
     "core": core,
     "followers": followers,
     "groups": groups,

@@ -3,96 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from random import Random
 
 import pytest
 
 from kraftlog._kraftlog import append_fetched
 from kraftlog.errors import OffsetOutOfRangeError
-from replication_broker import BACKOFF_MS, LAG_MS
+from replication_broker import BACKOFF_MS
+from replication_history import ReplicationHistory
 from replication_model import Model
 
 SEEDS = 60
-EVENTS = 250
-
-
-def any_event(model: Model, rng: Random, held: list) -> None:
-    """One event: of a client, a follower, the controller, a network or a machine."""
-    broker_id = rng.choice(list(model.brokers))
-    broker = model.brokers[broker_id]
-    match rng.choices(range(16), (30, 30, 14, 20, 20, 5, 5, 3, 3, 3, 3, 3, 2, 4, 2, 8))[0]:
-        case 0:
-            model.produce(broker_id, rng.choice((-1, -1, 1)))
-        case 1:
-            broker.fetch()
-        case 2:
-            answered = broker.ask()
-            if answered is not None:
-                held.append((broker, broker.partition, answered))
-        case 3:
-            broker.follow(rng.randrange(max(0, broker.metadata), len(model.states)))
-        case 4:
-            model.propose(broker_id, is_answer_lost=rng.random() < 0.2)
-        case 5:
-            leader = model.leader
-            joining = leader.maximal() - set(leader.partition.isr) if leader is not None else set()
-            model.fence(rng.choice(sorted(joining) or [broker_id]))
-            if joining and rng.random() < 0.5:
-                model.propose(leader.broker_id)
-        case 6:
-            model.unfence(broker_id)
-        case 7:
-            if may_lose(model, broker_id):
-                model.crash(broker_id, loses_data=rng.random() < 0.5)
-        case 8:
-            model.start(broker_id)
-        case 9:
-            model.reassign(rng.sample(list(model.brokers), rng.choice((2, 3))))
-        case 10:
-            model.reassign(None)
-        case 11:
-            model.elect()
-        case 12:
-            model.cut_links ^= {frozenset((broker_id, rng.choice(list(model.brokers))))}
-        case 13:
-            model.now_ms += rng.choice((1, BACKOFF_MS, 2 * LAG_MS))
-        case 14:
-            if broker.is_leader and broker.partition.high_watermark > broker.log.log_start_offset:
-                offset = rng.randint(broker.log.log_start_offset, broker.partition.high_watermark)
-                broker.log.advance_log_start_offset(offset)
-        case 15:
-            if rng.random() < 0.3:
-                model.produce(broker_id)
-                model.now_ms += 2 * LAG_MS
-            model.shrink(broker_id)
-            model.propose(broker_id)
-    if held and rng.random() < 0.3:
-        # An answer that was under way may come behind a change of leaders, and never to another process.
-        broker, partition, answered = held.pop(rng.randrange(len(held)))
-        if broker.partition is partition:
-            broker.take(answered)
-
-
-def may_lose(model: Model, broker_id: int) -> bool:
-    """Whether somebody else has all that was acknowledged: what a clean election needs (RINV-03)."""
-    image = model.image
-    others = {*image.isr, *image.elr} - {broker_id}
-    return bool(others) and not any(not model.brokers[other].is_running for other in others)
-
-
-def play(seed: int, *, is_unclean: bool = False) -> Counter[str]:
-    rng = Random(seed)
-    model = Model(is_unclean=is_unclean)
-    held: list = []
-    try:
-        model.tell()
-        for _ in range(EVENTS):
-            any_event(model, rng, held)
-            model.check()
-        model.recover()
-        return model.counts
-    finally:
-        model.close()
 
 
 # What has to happen in the histories, or they would show little.
@@ -112,7 +32,7 @@ def test_random_histories_keep_every_invariant():
     """
     counts: Counter[str] = Counter()
     for seed in range(SEEDS):
-        counts += play(seed)
+        counts += ReplicationHistory(seed, is_unclean=False).play()
     assert {name for name in WANTED if not counts[name]} == set()
 
 
@@ -120,7 +40,7 @@ def test_unclean_elections_end_in_one_history():
     """RINV-30: whatever was lost, all replicas have the log of the last leader, and no mix of two."""
     counts: Counter[str] = Counter()
     for seed in range(SEEDS // 2):
-        counts += play(seed, is_unclean=True)
+        counts += ReplicationHistory(seed, is_unclean=True).play()
     assert counts["unclean election"]
     assert counts["below own high watermark"]
 
