@@ -272,9 +272,7 @@ class BrokerControl:
             return _State.FENCED
         return _State.UNFENCED if is_caught_up else state
 
-    def _enter(
-        self, broker: BrokerImage, state: _State, failing: Collection[Uuid]
-    ) -> Steps[list[VersionedRecord]]:
+    def _enter(self, broker: BrokerImage, state: _State, failing: Collection[Uuid]) -> Steps[list[VersionedRecord]]:
         match state:
             case _State.UNFENCED:
                 return (yield from self._unfence(broker, failing))

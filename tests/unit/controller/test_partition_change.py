@@ -15,7 +15,9 @@ NO_ELR = PartitionRules(metadata_version=metadata_version_from_string("4.1"), mi
 ONLINE, PREFERRED, UNCLEAN = Election.ONLINE, Election.PREFERRED, Election.UNCLEAN
 
 
-def change(*, live, rules=RULES, election=ONLINE, isr_target=None, replicas_target=None, unclean_replicas=frozenset(), **fields):
+def change(
+    *, live, rules=RULES, election=ONLINE, isr_target=None, replicas_target=None, unclean_replicas=frozenset(), **fields
+):
     image = PartitionImage(**({"replicas": (1, 2, 3), "directories": (DIRECTORY,) * 3} | fields))
     return PartitionChange(
         topic_id=TOPIC,

@@ -206,9 +206,7 @@ def test_cancelling_elects_an_eligible_leader_if_only_an_added_replica_is_in_syn
         ((3, 2), (1,), (), True, ((1, 2), (2,), False)),
     ],
 )
-def test_cancelling_is_unclean_if_no_replica_with_everything_stays(
-    isr, eligible, last_known, is_elr_enabled, expected
-):
+def test_cancelling_is_unclean_if_no_replica_with_everything_stays(isr, eligible, last_known, is_elr_enabled, expected):
     cluster = topic_on(1, 2)
     reassign(cluster, [3, 4])
     partition = replace(cluster.partition("t"), isr=isr, elr=eligible, last_known_elr=last_known, leader=-1)
