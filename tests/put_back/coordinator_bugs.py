@@ -240,4 +240,11 @@ COORDINATOR_BUGS = (
         "        if end is not None and batch.first < -1:\n",
         "unit/runtime/share/test_share_service.py",
     ),
+    Bug(
+        "a deleted group stays for a commit before its deletion if another one is on its way",
+        "coordinator.group.group_offsets",
+        "        if not self.store.of(group_id) and not self.store.pending_of(group_id):\n",
+        "        if not (group_id in self._committing or self.store.of(group_id) or self.store.pending_of(group_id)):\n",
+        "unit/coordinator/test_classic_offsets.py",
+    ),
 )

@@ -346,4 +346,25 @@ PARTITION_BUGS = (
         "        if not self.log_dirs:\n",
         "unit/runtime/replica/test_log_placement.py",
     ),
+    Bug(
+        "a broker that is unfenced leads in a directory that fails in the same moment",
+        "controller.partition_changes",
+        " and directory not in self._failing",
+        "",
+        STATES,
+    ),
+    Bug(
+        "a last known leader that is no replica any more is remembered",
+        "controller.partition_change",
+        "return None if set(before) <= set(replicas) else ()",
+        "return None",
+        CHANGE,
+    ),
+    Bug(
+        "a cancelled reassignment gives up the last eligible leader as a clean change",
+        "controller.reassignment_control",
+        "recovery_state=RECOVERING if reverted.is_unclean else None",
+        "recovery_state=None",
+        "unit/controller/test_reassignment.py",
+    ),
 )

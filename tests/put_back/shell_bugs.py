@@ -214,4 +214,11 @@ SHELL_BUGS = (
         "",
         "unit/runtime/replica/test_replica_timers.py",
     ),
+    Bug(
+        "a broker that answers one of two probes is fenced",
+        "runtime.metadata.broker_watch",
+        "            if self._answers[broker.broker_id] != answers:\n",
+        "            if finding is Finding.ALIVE:\n",
+        "unit/runtime/metadata/test_broker_watch.py",
+    ),
 )
