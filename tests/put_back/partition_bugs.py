@@ -280,7 +280,7 @@ PARTITION_BUGS = (
         "partition.replica_fetcher",
         "    if own_epoch != diverging_epoch:\n",
         "    if own_epoch != diverging_epoch and leader_end < -1:\n",
-        MODEL,
+        FETCHER,
     ),
     Bug(
         "a refusal that may follow a change in force takes it back (RINV-65)",
