@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from classic_fixture import ClassicShard
 from group_fixture import ConsumerShard, make_group_shard
 from kraftlog.errors import ErrorCode
@@ -58,3 +60,44 @@ def test_a_commit_of_another_partition_under_the_deletion_keeps_the_group():
     assert [offset.offset for offset in h.shard.committed("g").values()] == [6]
     assert h.described().error_code == 0
     assert [offset.offset for offset in h.reloaded().shard.committed("g").values()] == [6]
+
+
+def revoking_shard(error_code: int = 0) -> ConsumerShard:
+    """A has all partitions and B joined; the append of the heartbeat that takes two from A ends with this code."""
+    s = ConsumerShard({"t": 4}, group_consumer_assignment_interval_ms=0)
+    s.join("A", "t", rebalance_timeout_ms=30_000)
+    s.join("B", "t", rebalance_timeout_ms=30_000)
+    s.append_error = error_code
+    s.beat("A", 2)
+    s.append_error = 0
+    return s
+
+
+def members(s: ConsumerShard) -> list[str]:
+    return sorted(s.shard._consumers.groups["g"].members)
+
+
+@pytest.mark.spec("NGRP-42", "NGRP-48")
+def test_a_member_that_was_not_told_to_give_up_partitions_has_its_session_for_it():
+    s = revoking_shard(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+    s.advance(10_000)
+    s.beat("B", 3)
+    s.advance(34_000)
+    assert members(s) == ["A", "B"]
+    s.advance(2_000)
+    assert members(s) == ["B"]
+
+
+@pytest.mark.spec("NGRP-48")
+def test_a_member_whose_report_was_not_stored_has_to_report_again():
+    s = revoking_shard()
+    s.append_error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    assert s.beat("A", 2, {"t": [0, 1]}).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    s.append_error = 0
+    for _ in range(2):
+        s.advance(14_000)
+        s.beat("A", 2)
+        s.beat("B", 3)
+        assert members(s) == ["A", "B"]
+    s.advance(3_000)
+    assert members(s) == ["B"]

@@ -137,7 +137,7 @@ class ConsumerGroups:
         def on_appended(error_code: int) -> None:
             if error_code:
                 self._drop_if_void(group_id)
-                self._membership.ensure_sessions(group_id, now_ms)
+                self._membership.ensure_timers(group_id, now_ms)
                 self._classic_membership.ensure_timers(group_id)
             then(error_code)
 

@@ -343,8 +343,10 @@ class ConsumerMembership:
         def on_timeout(at_ms: int) -> None:
             group = self.groups.get(group_id)
             current = None if group is None else group.members.get(member.member_id)
-            if current is not None and current.epoch == epoch:
-                self._expire(group_id, member.member_id, at_ms)
+            # A change that began to revoke may have been taken back, and the member was not told of it.
+            if current is None or current.epoch != epoch or current.state is not MemberState.UNREVOKED_PARTITIONS:
+                return
+            self._expire(group_id, member.member_id, at_ms)
 
         self._timers.schedule(key, now_ms + member.rebalance_timeout_ms, on_timeout)
 
@@ -353,12 +355,14 @@ class ConsumerMembership:
         for kind in ("session", "revocation", "join", "sync"):
             self._timers.cancel((kind, group_id, member_id))
 
-    def ensure_sessions(self, group_id: str, now_ms: int) -> None:
-        """Give a session to every member without one: a change that took its timers away was taken back."""
+    def ensure_timers(self, group_id: str, now_ms: int) -> None:
+        """Give every member the timers that it needs: a change that took them away was taken back."""
         group = self.groups.get(group_id)
-        for member_id in () if group is None else group.members:
+        for member_id, member in () if group is None else group.members.items():
             if ("session", group_id, member_id) not in self._timers:
                 self.restart_session(group_id, member_id, now_ms)
+            if member.classic is None and ("revocation", group_id, member_id) not in self._timers:
+                self._watch_revocation(group_id, member, now_ms)
 
     def start_timers(self, now_ms: int) -> None:
         """Begin all sessions and revocations anew: the shard was loaded."""
