@@ -263,6 +263,24 @@ def test_completion_that_failed_is_not_tried_again_once_another_report_completed
     assert harness.shard.unfinished_count == 0
 
 
+def test_completion_that_failed_completes_no_later_transaction_without_its_markers() -> None:
+    """Fails before the fix (histories, coordinator 7623335)."""
+    harness = Harness().put(S.ONGOING)
+    harness.end((5, 3))
+    (due,) = harness.markers
+    harness.append_error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    harness.finish()
+    harness.append_error = 0
+    harness.shard.on_markers_written(due, harness.now_ms)
+    harness.run()
+    harness.add((5, 4))
+    harness.end((5, 4))
+    harness.advance(1_000)
+    assert harness.transaction.state is S.PREPARE_COMMIT
+    harness.finish()
+    assert harness.transaction.state is S.COMPLETE_COMMIT
+
+
 _ALLOWED = {
     S.EMPTY: {S.EMPTY, S.ONGOING, S.PREPARE_ABORT},
     S.ONGOING: {S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT},

@@ -132,7 +132,6 @@ class TransactionShard:
         for transactional_id in [key for key, at_ms in self._unfinished.items() if at_ms <= now_ms]:
             del self._unfinished[transactional_id]
             entry = self._entries.get(transactional_id)
-            # A second report of the markers may have completed the transaction since.
             if entry is not None and not entry.is_pending and entry.current.state in PREPARE_STATES:
                 self._complete(entry)
         if self._next_abort_check_ms is not None and self._next_abort_check_ms <= now_ms:
@@ -404,6 +403,8 @@ class TransactionShard:
             entry.is_pending = False
             if not error_code:
                 entry.current = changed
+                # A second report of the markers may have completed it; the next transaction waits for its own.
+                self._unfinished.pop(changed.transactional_id, None)
             then(error_code)
 
         self._writes.append((changed.to_record(self._version()),), appended)
