@@ -247,4 +247,25 @@ COORDINATOR_BUGS = (
         "        if not (group_id in self._committing or self.store.of(group_id) or self.store.pending_of(group_id)):\n",
         "unit/coordinator/test_classic_offsets.py",
     ),
+    Bug(
+        "a completion that failed completes the next transaction without its markers",
+        "coordinator.transaction.transaction_shard",
+        "                self._unfinished.pop(changed.transactional_id, None)\n",
+        "",
+        "unit/coordinator/test_end_transaction.py",
+    ),
+    Bug(
+        "a member that was not told to give up partitions is removed as if it had not",
+        "coordinator.group.consumer_membership",
+        " or current.state is not MemberState.UNREVOKED_PARTITIONS",
+        "",
+        "unit/coordinator/test_pending_changes.py",
+    ),
+    Bug(
+        "a report that is taken back leaves a member without a time to give up partitions",
+        "coordinator.group.consumer_membership",
+        "                self._watch_revocation(group_id, member, now_ms)\n\n    def start_timers",
+        "                pass\n\n    def start_timers",
+        "unit/coordinator/test_pending_changes.py",
+    ),
 )
