@@ -59,6 +59,7 @@ class Consumer:
         epochs: Those that it has had, in order; the last one is its own.
         owned: What it consumes: what it was given and has not given up, by topic.
         heard_ms: When it sent the last heartbeat that was answered.
+        asked_ms: When it sent the first one since then; what it has to give up may have been decided there.
         waits: Token of the heartbeat under way.
     """
 
@@ -69,16 +70,22 @@ class Consumer:
     assigned: dict[str, set[int]] = field(default_factory=dict)
     owned: dict[str, set[int]] = field(default_factory=dict)
     heard_ms: int = 0
+    asked_ms: int | None = None
     revoking_ms: int | None = None
     waits: int | None = None
 
     def give_up(self) -> dict[str, list[int]]:
         self.owned = {name: set(indexes) for name, indexes in self.assigned.items()}
         self.revoking_ms = None
+        return self.reported()
+
+    def reported(self) -> dict[str, list[int]]:
         return {name: sorted(indexes) for name, indexes in self.owned.items() if indexes}
 
     def is_silent(self, now_ms: int) -> bool:
-        is_late = self.revoking_ms is not None and self.revoking_ms + REBALANCE_MS <= now_ms
+        # Without an answer it may have to give up partitions and not know of it.
+        since_ms = self.asked_ms if self.revoking_ms is None else self.revoking_ms
+        is_late = since_ms is not None and since_ms + REBALANCE_MS <= now_ms
         return is_late or self.heard_ms + SESSION_MS <= now_ms
 
 
@@ -220,6 +227,8 @@ class GroupHistory:
 
         token = self.ask(then)
         consumer.waits = token
+        if consumer.asked_ms is None:
+            consumer.asked_ms = sent_ms
         request = ConsumerGroupHeartbeatRequest(
             group_id="n",
             member_id=consumer.member_id,
@@ -261,6 +270,7 @@ class GroupHistory:
                 del self.consumers[consumer.member_id]
             return
         consumer.heard_ms = sent_ms
+        asked_ms, consumer.asked_ms = consumer.asked_ms, None
         if answer.member_epoch != consumer.epochs[-1]:
             consumer.epochs.append(answer.member_epoch)
         if answer.assignment is None:
@@ -274,7 +284,7 @@ class GroupHistory:
             consumer.revoking_ms = None
         elif consumer.revoking_ms is None:
             self.counts["revoking"] += 1
-            consumer.revoking_ms = sent_ms
+            consumer.revoking_ms = asked_ms
 
     def a_consumer(self) -> Consumer | None:
         free = [consumer for consumer in self.consumers.values() if consumer.waits is None]
@@ -291,13 +301,18 @@ class GroupHistory:
         self.send(consumer, 0, {}, rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=topics)
 
     def beat(self) -> None:
-        """A heartbeat; one of three reports nothing, and gives up nothing."""
+        """A heartbeat; one of three reports nothing, and gives up nothing.
+
+        If the answer to the one before was lost, it says everything, so that the assignment comes again.
+        """
         consumer = self.a_consumer()
         if consumer is None:
             return
+        everything = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": consumer.topics}
         if consumer.epochs[-1] == 0:
-            topics = consumer.topics
-            self.send(consumer, 0, {}, rebalance_timeout_ms=REBALANCE_MS, subscribed_topic_names=topics)
+            self.send(consumer, 0, {}, **everything)
+        elif consumer.asked_ms is not None:
+            self.send(consumer, consumer.epochs[-1], consumer.reported(), **everything)
         else:
             self.send(consumer, consumer.epochs[-1], None if self.rng.random() < 0.3 else consumer.give_up())
 
@@ -305,7 +320,8 @@ class GroupHistory:
         consumer = self.a_consumer()
         if consumer is not None and consumer.epochs[-1]:
             consumer.topics = self.rng.choice((("t",), ("u",), ("t", "u")))
-            self.send(consumer, consumer.epochs[-1], consumer.give_up(), subscribed_topic_names=consumer.topics)
+            everything = {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": consumer.topics}
+            self.send(consumer, consumer.epochs[-1], consumer.give_up(), **everything)
 
     def probe(self) -> None:
         """A request of an earlier epoch comes late, or one of another process with the same instance id."""
@@ -313,10 +329,12 @@ class GroupHistory:
         if consumer is None:
             return
         epoch = self.rng.choice(consumer.epochs)
-        owned = {name: sorted(indexes) for name, indexes in consumer.owned.items() if indexes}
+        owned = consumer.reported()
         if epoch and epoch != consumer.epochs[-1]:
             copy = Consumer(consumer.member_id, consumer.instance_id, consumer.topics, list(consumer.epochs))
             self.send(copy, epoch, owned if self.rng.random() < 0.7 else None)
+            # The answer is lost to it, as it waits for that of a later request.
+            consumer.asked_ms = self.now_ms if consumer.asked_ms is None else consumer.asked_ms
             self.counts["earlier epoch"] += 1
 
     def leave(self) -> None:
@@ -483,6 +501,11 @@ class GroupHistory:
                 raise violated("durable offsets", f"{group_id} has offsets that are not in the log")
             if group_id in self.shard._groups and group_id not in self.stored:
                 raise violated("durable groups", f"{group_id} exists, and the log has nothing of it")
+        consuming: dict[tuple[str, int], str] = {}
+        for member_id, consumer in self.consumers.items():
+            for owned in ((name, index) for name, indexes in consumer.owned.items() for index in indexes):
+                if consuming.setdefault(owned, member_id) != member_id:
+                    raise violated("NGRP-42", f"{owned} is consumed by {consuming[owned]} and by {member_id}")
         group = self.group()
         if group is None:
             return
