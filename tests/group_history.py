@@ -268,6 +268,8 @@ class GroupHistory:
             self.counts[f"error {answer.error_code}"] += 1
             if answer.error_code in _LOST:
                 del self.consumers[consumer.member_id]
+            elif consumer.asked_ms == sent_ms:
+                consumer.asked_ms = None  # nothing was decided
             return
         consumer.heard_ms = sent_ms
         asked_ms, consumer.asked_ms = consumer.asked_ms, None

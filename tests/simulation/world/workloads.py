@@ -82,8 +82,8 @@ async def _commit(consumer, offsets, found):
             offsets.fetched("readers", TOPIC, name.partition, known.offset)
 
 
-async def read_all(servers, *, topic=TOPIC, **settings):
-    """Every record of a topic, by partition, up to the ends at the beginning."""
+async def read_all(servers, *, topic=TOPIC, topic_ids=None, **settings):
+    """Every record of a topic, by partition, up to the ends at the beginning; adds the topic's ids to a set."""
     async with AsyncConsumer({**servers, "auto.offset.reset": "earliest", **settings}) as consumer:
         names = await consumer.partitions_for(topic)
         consumer.assign(names)
@@ -93,6 +93,8 @@ async def read_all(servers, *, topic=TOPIC, **settings):
             while (await consumer.position(name)).offset < end:
                 for record in await consumer.poll_records(1.0):
                     found[TopicPartition(topic, record.partition)].append(record)
+                if topic_ids is not None:
+                    topic_ids.add(consumer._core.metadata.topic_id(topic))
     return found
 
 
