@@ -244,7 +244,7 @@ COORDINATOR_BUGS = (
         "a deleted group stays for a commit before its deletion if another one is on its way",
         "coordinator.group.group_offsets",
         "        if not self.store.of(group_id) and not self.store.pending_of(group_id):\n",
-        "        if not (group_id in self._committing or self.store.of(group_id) or self.store.pending_of(group_id)):\n",
+        "        if not (group_id in self._committing or self.store.of(group_id)):\n",
         "unit/coordinator/test_classic_offsets.py",
     ),
     Bug(

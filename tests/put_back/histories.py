@@ -4,8 +4,8 @@
     python -m put_back.histories --first 7400000 --only peers  those of one kind, from this seed on
     python -m put_back.histories --only peers --seed 7200886   one seed, with the whole error
 
-Exit code 1 when a history failed; the command that runs it again is printed. These runs are a hundred to a thousand times
-as short as those of whole clusters (`.ci/dev world`), and each has one part of the product alone.
+Exit code 1 when a history failed; the command that runs it again is printed. A history has one part of the product
+alone, and takes a hundredth to a thousandth of the time that a run of a whole cluster does (`.ci/dev world`).
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class PartitionChange:
     def _new_last_known_leader(
         self, leader: int, replicas: tuple[int, ...], *, is_any_safe: bool
     ) -> tuple[int, ...] | None:
-        """Remember who led when the partition lost its leader; forget it once somebody leads again, or it is no replica.
+        """Remember who led when the partition lost its leader, until somebody leads again or it is no replica.
 
         A broker deletes its log when it is no replica any more: one that is a replica again later may not lead for what
         it had before, which Kafka lets it.

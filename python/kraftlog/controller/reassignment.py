@@ -85,8 +85,8 @@ class RevertedReassignment:
         """Revert the reassignment of this partition."""
         replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding_replicas)
         isr = tuple(replica for replica in partition.isr if replica not in partition.adding_replicas)
-        # An eligible replica has all that is committed (KIP-966), and the last known leader more than others. Kafka takes
-        # the first replica even if one of them stays.
+        # An eligible replica has all that is committed (KIP-966), and the last known leader more than others. Kafka
+        # takes the first replica even if one of them stays.
         eligible = partition.elr if is_elr_enabled else ()
         complete = {*partition.isr, *eligible} or {*partition.last_known_elr}
         if not complete or not complete.isdisjoint(replicas):

@@ -62,7 +62,7 @@ class ReplicaState:
         voters: Voter sets along the log.
         kraft_versions: Levels of kraft.version along the log.
         connections: Requests under way.
-        committed_end_offset: Exclusive end of what this process has known to be committed; it never falls.
+        committed_end_offset: Exclusive end of what this process has known to be committed; never falls.
         is_shutting_down: No election is begun any more.
         is_halted: A fatal fault was met; nothing is done any more.
         on_leader_high_watermark: Called when the leader's high watermark moved by a change of the voter set.
@@ -106,10 +106,7 @@ class ReplicaState:
 
     @property
     def high_watermark(self) -> Offset | None:
-        """Exclusive end of what is committed; a leader names none until something of its epoch is (HWM-02).
-
-        One that resigns before that goes by what it knew before it led: a later leader may not cut that off.
-        """
+        """Exclusive end of what is committed; a leader names none until something of its epoch is (HWM-02)."""
         role = self.role
         return None if isinstance(role, Leader) and role.high_watermark is None else self.committed_end_offset
 
