@@ -31,7 +31,7 @@ def _grant_to_the_up_to_date(self, candidate, *, is_log_up_to_date, pre_vote):
 
 
 def _truncate_below_the_high_watermark(self, role, diverging, now_ms, _was=Followership._truncate):
-    self._replica.high_watermark = None
+    self._replica.committed_end_offset = Offset(0)
     return _was(self, role, diverging, now_ms)
 
 

@@ -224,15 +224,15 @@ CONSENSUS_BUGS = (
     Bug(
         "a leader that resigns without a commit forgets what was committed",
         "raft.replica_state",
-        "        self._enter(leader)\n",
-        "        self._enter(leader)\n        self.committed_end_offset = None\n",
+        "        self._enter(leader)\n        self.high_watermark = None\n",
+        "        self._enter(leader)\n        self.high_watermark, self.committed_end_offset = None, Offset(0)\n",
         "unit/raft/test_followership.py",
     ),
     Bug(
         "a snapshot that ends below the high watermark replaces the log",
         "raft.followership",
-        "        if known is not None and snapshot_id.end_offset < known:\n",
-        "        if known is not None and snapshot_id.end_offset < 0:\n",
+        "        if snapshot_id.end_offset < known:\n",
+        "        if snapshot_id.end_offset < 0:\n",
         "unit/raft/test_followership.py",
     ),
 )

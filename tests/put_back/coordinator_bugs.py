@@ -32,7 +32,7 @@ COORDINATOR_BUGS = (
         "a change that was not written counts",
         "coordinator.transaction.transaction_shard",
         "            if not error_code:\n                entry.current = changed\n",
-        "            entry.current = changed\n",
+        "            entry.current = changed\n            if not error_code:\n",
         END,
     ),
     Bug(

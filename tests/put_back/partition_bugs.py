@@ -121,7 +121,7 @@ PARTITION_BUGS = (
     Bug(
         "KAFKA-19522 (RINV-81)",
         "controller.partition_change",
-        "            if self.can_lead(partition, last_known):\n                return",
+        "            if last_known in replicas and self.can_lead(partition, last_known):\n                return",
         "            if last_known >= 0:\n                return",
         CHANGE,
     ),

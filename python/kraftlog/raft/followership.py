@@ -339,10 +339,10 @@ class Followership:
         if diverging.epoch < 0 or diverging.end_offset < 0:
             return False
         end_offset = replica.log.truncation_offset(diverging)
-        if replica.high_watermark is not None and end_offset < replica.high_watermark:
+        if end_offset < replica.committed_end_offset:
             replica.fault(
                 f"Leader {role.leader_id} of epoch {role.epoch} asks to truncate to {end_offset}, below the high"
-                f" watermark {replica.high_watermark}",
+                f" watermark {replica.committed_end_offset}",
                 is_fatal=True,
             )
             return False
@@ -357,8 +357,8 @@ class Followership:
     def _begin_download(self, role: Follower, snapshot_id: SnapshotId, now_ms: int) -> bool:
         if snapshot_id.end_offset <= 0 or snapshot_id.epoch < 0:  # no leader offers one of nothing
             return False
-        known = self._replica.high_watermark
-        if known is not None and snapshot_id.end_offset < known:
+        known = self._replica.committed_end_offset
+        if snapshot_id.end_offset < known:
             self._replica.fault(
                 f"Leader {role.leader_id} of epoch {role.epoch} asks to replace the log by {snapshot_id}, which ends"
                 f" below the high watermark {known}",

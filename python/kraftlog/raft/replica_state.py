@@ -62,7 +62,8 @@ class ReplicaState:
         voters: Voter sets along the log.
         kraft_versions: Levels of kraft.version along the log.
         connections: Requests under way.
-        committed_end_offset: Exclusive end of what this process has known to be committed; never falls.
+        high_watermark: Exclusive end of what is known to be committed; a new leader does not know it (HWM-02).
+        committed_end_offset: The largest high watermark of this process: nobody may cut off what is below.
         is_shutting_down: No election is begun any more.
         is_halted: A fatal fault was met; nothing is done any more.
         on_leader_high_watermark: Called when the leader's high watermark moved by a change of the voter set.
@@ -89,7 +90,8 @@ class ReplicaState:
         )
         self.bootstrap = bootstrap_destinations(config.bootstrap_servers)
         self.effects: list[Effect] = []
-        self.committed_end_offset: Offset | None = None
+        self.high_watermark: Offset | None = None
+        self.committed_end_offset = Offset(0)
         self.is_shutting_down = False
         self.is_halted = False
         self.has_run = False
@@ -103,12 +105,6 @@ class ReplicaState:
         self.role_watchers: list[RoleWatcher] = []
 
     # What it is
-
-    @property
-    def high_watermark(self) -> Offset | None:
-        """Exclusive end of what is committed; a leader names none until something of its epoch is (HWM-02)."""
-        role = self.role
-        return None if isinstance(role, Leader) and role.high_watermark is None else self.committed_end_offset
 
     @property
     def epoch(self) -> Epoch:
@@ -300,7 +296,7 @@ class ReplicaState:
             self.persist()
         latest = self.log.latest_snapshot_id
         if latest is not None and latest.end_offset > 0:
-            self.committed_end_offset = latest.end_offset
+            self.high_watermark = self.committed_end_offset = latest.end_offset
         if self.leader_id is not None:
             self._announce()
 
@@ -387,6 +383,7 @@ class ReplicaState:
             check_quorum_ms=self.config.check_quorum_ms,
         )
         self._enter(leader)
+        self.high_watermark = None
         records: list[ControlRecord] = [
             LeaderChange(
                 leader_id=self.local_key.node_id,
@@ -595,5 +592,7 @@ class ReplicaState:
 
     def advance_high_watermark(self, high_watermark: Offset) -> None:
         """Everything below ``high_watermark`` is committed."""
-        self.committed_end_offset = high_watermark
-        self.effects.append(HighWatermarkAdvanced(high_watermark=high_watermark))
+        self.high_watermark = high_watermark
+        if high_watermark >= self.committed_end_offset:
+            self.committed_end_offset = high_watermark
+            self.effects.append(HighWatermarkAdvanced(high_watermark=high_watermark))
