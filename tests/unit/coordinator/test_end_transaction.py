@@ -243,9 +243,8 @@ def test_markers_of_an_older_transaction_complete_nothing() -> None:
     assert harness.transaction.state is S.PREPARE_COMMIT
 
 
-@pytest.mark.parametrize("begins_another", [False, True])
-def test_completion_that_failed_is_not_tried_again_once_another_report_completed_it(begins_another: bool) -> None:
-    """Fails before the fix: the second try was another change of the id, from a state that it does not follow."""
+def completed_by_a_second_report() -> Harness:
+    """The record that completes a transaction failed, and another report of its markers completed it."""
     harness = Harness().put(S.ONGOING)
     harness.end((5, 3))
     (due,) = harness.markers
@@ -256,6 +255,13 @@ def test_completion_that_failed_is_not_tried_again_once_another_report_completed
     harness.shard.on_markers_written(due, harness.now_ms)
     harness.run()
     assert harness.transaction.state is S.COMPLETE_COMMIT
+    return harness
+
+
+@pytest.mark.parametrize("begins_another", [False, True])
+def test_completion_that_failed_is_not_tried_again_once_another_report_completed_it(begins_another: bool) -> None:
+    """Fails before the fix: the second try was another change of the id, from a state that it does not follow."""
+    harness = completed_by_a_second_report()
     if begins_another:
         harness.add((5, 4))
     harness.advance(1_000)
@@ -265,14 +271,7 @@ def test_completion_that_failed_is_not_tried_again_once_another_report_completed
 
 def test_completion_that_failed_completes_no_later_transaction_without_its_markers() -> None:
     """Fails before the fix (histories, coordinator 7623335)."""
-    harness = Harness().put(S.ONGOING)
-    harness.end((5, 3))
-    (due,) = harness.markers
-    harness.append_error = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    harness.finish()
-    harness.append_error = 0
-    harness.shard.on_markers_written(due, harness.now_ms)
-    harness.run()
+    harness = completed_by_a_second_report()
     harness.add((5, 4))
     harness.end((5, 4))
     harness.advance(1_000)
