@@ -155,7 +155,7 @@ class Model:
         partition = AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=replicas)
         topic = AlterPartitionReassignmentsRequest.ReassignableTopic(name="t", partitions=[partition])
         request = AlterPartitionReassignmentsRequest(topics=[topic])
-        members = set(self.image.isr)
+        before, members = self.image, set(self.image.isr)
         code: int = self.cluster.ask(request).responses[0].partitions[0].error_code
         # Nobody else was left in sync, and the option is on: the first replica is, whatever it has (CPRT-83).
         if self.is_unclean and not set(self.image.isr) <= members:
@@ -163,6 +163,7 @@ class Model:
         if not code:
             self.counts["reassignment" if replicas is not None else "cancelled reassignment"] += 1
         self.note()
+        self.check_members(before, least=1)
         return code
 
     def elect(self, kind: int = 0) -> None:
@@ -294,8 +295,13 @@ class Model:
             if offset >= end and self.committed.get(offset) == found:
                 violated("RINV-17", f"{broker} was cut to {end}, and had the committed record {found} at {offset}")
 
-    def check_members(self, before: Any) -> None:
-        """RINV-32, RINV-33: a change of the replicas leaves enough of them with all that was acknowledged."""
+    def check_members(self, before: Any, *, least: int | None = None) -> None:
+        """RINV-32, RINV-33: a change of the replicas leaves enough of them with all that was acknowledged.
+
+        Args:
+            before: The partition before it.
+            least: So many; None for the least in-sync replicas. A move that is given up takes the new ones with it.
+        """
         gone = set(before.replicas) - set(self.image.replicas)
         if not gone or self.was_unclean or self.lost_data or not self.acknowledged:
             return
@@ -308,7 +314,9 @@ class Model:
             for broker in alive
             if needed <= {(offset, found[0]) for offset, found in self.values(broker).items()}
         ]
-        if len(holders) < min(self.min_isr, len(alive)):
+        dead = len(self.image.replicas) - len(alive)
+        needed_count = min(self.min_isr, len(alive)) if least is None else least - dead
+        if len(holders) < needed_count:
             reason = f"{sorted(gone)} left, only {[str(broker) for broker in holders]} have what was acknowledged"
             violated("RINV-33", reason)
 

@@ -222,6 +222,13 @@ CONSENSUS_BUGS = (
         "simulation/world/test_shut_down.py",
     ),
     Bug(
+        "a command that is proposed while its quorum closes is never answered",
+        "quorum.async_quorum",
+        "        self._routes.refuse()\n",
+        "",
+        "simulation/world/test_shut_down.py",
+    ),
+    Bug(
         "a leader that resigns without a commit forgets what was committed",
         "raft.replica_state",
         "        self._enter(leader)\n        self.high_watermark = None\n",

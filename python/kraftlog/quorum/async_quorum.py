@@ -163,6 +163,8 @@ class AsyncQuorum:
             return
         self._is_running = False
         self._replica.tell_stop(None)
+        # Once the replica has told those that wait, nobody tells a call that comes later.
+        self._routes.refuse()
         await self._log.stop(self._replica.close)
         self._routes.close()
         self._metrics_listener.close()

@@ -108,12 +108,16 @@ class Routes:
         self._tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._is_open = True
 
-    def close(self) -> None:
-        """Refuse calls from now on, those that wait among them, and close the connection to the leader."""
+    def refuse(self) -> None:
+        """Refuse calls from now on, those among them that wait for a leader or for room."""
         self._is_open = False
-        self._link.close()
         self._room.set()
         self._replica.wake()
+
+    def close(self) -> None:
+        """Refuse calls, and close the connection to the leader."""
+        self.refuse()
+        self._link.close()
         for task in list(self._tasks):
             task.cancel()
 

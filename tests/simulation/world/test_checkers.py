@@ -250,6 +250,7 @@ def epochs(*lives):
         )
         driver = SimpleNamespace(flushed_end_offset=0, told_count=math.nan)  # never what it was
         machine = SimpleNamespace(
+            acknowledged=[],
             node_id=1,
             name="broker-1",
             replicated_log=SimpleNamespace(raft=core, driver=driver, log=None, pending=()),

@@ -172,6 +172,7 @@ class Replica:
         # A count that is never what it was: something may have changed.
         self.driver = SimpleNamespace(stored_state=ElectionState(epoch=1), flushed_end_offset=0, told_count=math.nan)
         self.machine = SimpleNamespace(
+            acknowledged=[],
             node_id=number,
             name=f"controller-{number}",
             start_count=1,
@@ -399,6 +400,27 @@ def test_the_next_leader_has_what_was_acknowledged(quorum):
     first.propose(1, epoch=2).set_result(None)
     with pytest.raises(InvariantViolationError, match="INV-12"):
         checker.check(first.machine, answers, committed=3)
+
+
+def test_callers_of_a_quorum_are_told_of_what_is_committed_and_stays(quorum):
+    checker, (first, second, other) = AcknowledgementChecker(Counter()), quorum
+    for replica, epoch in ((first, 1), (second, 1), (other, 2)):
+        replica.append(epoch, b"a", b"b")
+
+    def told(replica, *offsets):
+        replica.machine.acknowledged = list(offsets)
+        checker.check_callers(replica.machine, replica.files, committed=2)
+        assert not replica.machine.acknowledged
+
+    told(first, 0)
+    told(second, 0, 1)
+    checker.check_leader(second.machine, second.files)
+    with pytest.raises(InvariantViolationError, match="INV-12"):
+        checker.check_leader(other.machine, other.files)
+    with pytest.raises(InvariantViolationError, match="INV-12"):
+        told(other, 1)
+    with pytest.raises(InvariantViolationError, match="INV-12"):
+        told(first, 2)
 
 
 def test_nothing_is_truncated_below_the_high_watermark(quorum):

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kraftlog.errors import NodeClosedError
+from kraftlog.errors import KraftlogError, NodeClosedError
 from kraftlog.node.node import Node
 from kraftlog.testing import InvariantViolationError
 from kraftlog.testing.world.cluster import Cluster
@@ -131,6 +131,42 @@ def test_a_call_that_waits_for_a_leader_ends_with_its_quorum(wait_ms):
         cluster.run_for(wait_ms)
         ended(cluster, "replica-1")
         assert reading.result() is None or str(reading.result()) == "the quorum was closed"
+
+
+async def propose_and_close(cluster, quorum):
+    """Propose every 0.2 ms until the quorum is closed; returns how each call ended, None for one that has not."""
+
+    async def propose(number):
+        cluster.history.proposed(b"%d" % number, cluster.world.now_ns)
+        try:
+            return await quorum.propose([b"%d" % number])
+        except KraftlogError as error:
+            return error
+
+    proposals, closing = [], None
+    while closing is None or not closing.done():
+        proposals.append(asyncio.ensure_future(propose(len(proposals))))
+        if len(proposals) == 50:
+            closing = asyncio.ensure_future(quorum.close())
+        await asyncio.sleep(0.0002)
+    await asyncio.wait(proposals, timeout=60)
+    return [proposal.result() if proposal.done() else None for proposal in proposals]
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_command_that_is_proposed_while_its_quorum_closes_is_refused(role):
+    """Seed 5 with commands: the leader was to get it, and the replica had told those before it of its end (INV-33)."""
+    with QuorumCluster(16) as cluster:
+        cluster.become_quiet()
+        cluster.run_for(3_000)
+        is_one = {name: (name == cluster.controller) == (role == "leader") for name in cluster.nodes}
+        name = next(name for name, fits in is_one.items() if fits)
+        using = cluster.nodes[name].loop.create_task(propose_and_close(cluster, cluster.nodes[name].quorum))
+        cluster.run_until(using.done, within_ms=120_000)
+        ends = using.result()
+    assert None not in ends, "a call that nobody answers"
+    assert isinstance(ends[0], int)
+    assert isinstance(ends[-1], NodeClosedError)
 
 
 @pytest.mark.parametrize("kept", ["task", "timer", "socket", "disk"])

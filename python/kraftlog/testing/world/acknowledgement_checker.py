@@ -11,6 +11,7 @@ from kraftlog.testing.log_invariants import InvariantViolationError
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
 
     from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
     from kraftlog.storage.metadata_log import MetadataLog
@@ -40,7 +41,7 @@ class PendingAnswers:
             new = list(takewhile(lambda proposed: proposed is not self._latest, reversed(pending)))
             self._latest = pending[-1]
             for proposed in reversed(new):
-                # Of an operation with several batches the last one has the answer; a Quorum's proposals have none here.
+                # Of an operation with several batches the last one has the answer; callers of a Quorum are told elsewhere.
                 future = getattr(proposed.payload, "future", None)
                 if future is not None:
                     self._answers.append((future, proposed))
@@ -53,7 +54,7 @@ class PendingAnswers:
 
 
 class AcknowledgementChecker:
-    """Compares what operations of controllers were told with the committed log of the metadata quorum.
+    """Compares what operations of controllers, and callers of a ``Quorum``, were told with the committed log.
 
     Args:
         looked: Counts how often the rule had something to look at.
@@ -80,9 +81,33 @@ class AcknowledgementChecker:
             offset, epoch = proposed.last_offset, proposed.epoch
             if offset >= committed:
                 _fail(machine, f"an operation succeeded, its offset {offset} is not below {committed}")
-            if self._epochs.setdefault(offset, epoch) != epoch:
-                reason = f"records of epochs {self._epochs[offset]} and {epoch} were acknowledged at offset {offset}"
-                _fail(machine, reason)
+            self._note(machine, offset, epoch)
+
+    def check_callers(self, machine: NodeMachine, log: MetadataLog, *, committed: int) -> None:
+        """Look at the offsets that callers of a ``Quorum`` were told, who may have asked any replica.
+
+        Args:
+            machine: Whose callers they are.
+            log: Of its process.
+            committed: The greatest high watermark that any replica has shown.
+
+        Raises:
+            InvariantViolationError: A command is not committed, or another one is there.
+        """
+        offsets, machine.acknowledged = machine.acknowledged, []
+        for offset in offsets:
+            self._looked["INV-12"] += 1
+            if offset >= committed:
+                _fail(machine, f"a command succeeded, its offset {offset} is not below {committed}")
+        if machine.has_bad_disk:
+            return
+        try:
+            starts, start_offset, end_offset = log.leader_epochs, log.log_start_offset, log.log_end_offset
+        except PoisonedLogError:
+            return  # a flush failed: nothing is read from this log any more
+        for offset in offsets:
+            if start_offset <= offset < end_offset:
+                self._note(machine, offset, _epoch_at(starts, offset))
 
     def check_leader(self, machine: NodeMachine, log: MetadataLog) -> None:
         """A new leader has all that was acknowledged, at its offset.
@@ -98,10 +123,20 @@ class AcknowledgementChecker:
             return  # a flush failed: nothing is read from this log any more
         self._looked["INV-12"] += 1
         for offset, epoch in self._epochs.items():
-            found = max((entry for entry, start in starts if start <= offset), default=None)
+            found = _epoch_at(starts, offset)
             if offset >= start_offset and (offset >= end_offset or found != epoch):
                 reason = f"leads with epoch {found} at offset {offset} of {end_offset}; epoch {epoch} was acknowledged"
                 _fail(machine, reason)
+
+    def _note(self, machine: NodeMachine, offset: int, epoch: int | None) -> None:
+        if epoch is not None and self._epochs.setdefault(offset, epoch) != epoch:
+            reason = f"records of epochs {self._epochs[offset]} and {epoch} were acknowledged at offset {offset}"
+            _fail(machine, reason)
+
+
+def _epoch_at(starts: Sequence[tuple[int, int]], offset: int) -> int | None:
+    """Of the record at an offset; None below the first epoch that is known."""
+    return max((epoch for epoch, start in starts if start <= offset), default=None)
 
 
 def _fail(machine: NodeMachine, reason: str) -> None:

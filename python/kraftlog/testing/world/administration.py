@@ -43,6 +43,7 @@ _FINAL_CODES: Final = frozenset(
         ErrorCode.INVALID_PARTITIONS,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNSUPPORTED_VERSION,
@@ -90,10 +91,13 @@ class Administration:
         )
         return await self._decided(request)
 
-    async def move(self, topic: str, partition: int, replicas: Sequence[int]) -> str:
-        """Begin to move a partition to other replicas; returns as ``update_feature``, once that is committed."""
+    async def move(self, topic: str, partition: int, replicas: Sequence[int] | None) -> str:
+        """Begin to move a partition to other replicas, or give up its move if ``replicas`` is None.
+
+        Returns as ``update_feature``, once that is committed; NO_REASSIGNMENT_IN_PROGRESS if there is no move to give up.
+        """
         wanted = AlterPartitionReassignmentsRequest.ReassignablePartition(
-            partition_index=partition, replicas=tuple(replicas)
+            partition_index=partition, replicas=None if replicas is None else tuple(replicas)
         )
         moved = AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=(wanted,))
         return await self._decided(AlterPartitionReassignmentsRequest(timeout_ms=_TIMEOUT_MS, topics=(moved,)))

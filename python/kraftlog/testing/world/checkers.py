@@ -49,6 +49,7 @@ class Checkers:
         self.quorum = QuorumChecker(nodes, story)
         self.metadata = MetadataChecker(nodes, story)
         self.partitions = PartitionChecker(nodes, self.metadata, story)
+        self.metadata.on_change = self.partitions.check_change
         self._messages = RaftMessageChecker(CONTROLLER_PORT, self.quorum, story)
         self._visibility = VisibilityChecker(BROKER_PORT, self.partitions, story)
         self._answers = AnswerChecker(BROKER_PORT, story)

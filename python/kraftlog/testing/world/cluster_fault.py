@@ -14,7 +14,7 @@ from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, M
 from kraftlog.testing.scenario import ScheduledFault, Value
 from kraftlog.testing.world.cluster import Cluster
 
-__all__ = ["CHANGES", "FAULTS", "draw_changes", "draw_faults", "happen"]
+__all__ = ["CHANGES", "FAULTS", "draw_changes", "draw_faults", "draw_moves", "happen"]
 
 _MOST_INDEX = 60
 # With one voter less a majority of these can still lose one.
@@ -24,6 +24,7 @@ _MOST_CHANGES = 6
 # A partition is moved to so many replicas at least, if it had as many.
 _LEAST_REPLICAS = 2
 _MOST_PARTITIONS = 8
+_MOST_MOVES = 6
 
 
 class _Target:
@@ -272,6 +273,14 @@ def _move(target: _Target, *, partition: int, to: int, fewer: int) -> bool:
     return True
 
 
+def _cancel_move(target: _Target, *, partition: int) -> bool:
+    found = target.partition(partition)
+    if found is None:
+        return False
+    target.cluster.cancel_move(*found[:2])
+    return True
+
+
 def _move_directory(target: _Target, *, partition: int, replica: int, disk: int) -> bool:
     found = target.partition(partition)
     if found is None:
@@ -412,9 +421,14 @@ CHANGES: dict[str, _Kind] = {
 }
 
 
+# Drawn with the move that it may end.
+_CANCEL_MOVE = "cancel_move"
+_DRAWN_WITH_OTHERS = {_CANCEL_MOVE: _Kind(lambda _: {}, _cancel_move)}
+
+
 def happen(cluster: Cluster, fault: ScheduledFault) -> bool:
     """Let a fault happen; False when it cannot now, as there is no such node or too much would be lost."""
-    kind = FAULTS.get(fault.kind) or CHANGES[fault.kind]
+    kind = FAULTS.get(fault.kind) or CHANGES.get(fault.kind) or _DRAWN_WITH_OTHERS[fault.kind]
     return kind.happen(_Target(cluster), **dict(fault.arguments))
 
 
@@ -452,4 +466,26 @@ def draw_changes(rng: Random, *, begin_ms: int, end_ms: int) -> tuple[ScheduledF
         kind = rng.choice(kinds)
         at_ms = rng.randrange(begin_ms, max(begin_ms + 1, end_ms))
         drawn.append(ScheduledFault(at_ms, kind, tuple(CHANGES[kind].draw(rng).items())))
+    return tuple(sorted(drawn, key=lambda change: change.at_ms))
+
+
+def draw_moves(rng: Random, *, begin_ms: int, end_ms: int) -> tuple[ScheduledFault, ...]:
+    """Draw moves of partitions, most of which are given up soon after: in one run of four.
+
+    Without faults a new replica is in sync after some ten milliseconds.
+
+    Args:
+        rng: Source of chance.
+        begin_ms: When the first may begin.
+        end_ms: When the last may begin.
+    """
+    drawn: list[ScheduledFault] = []
+    for _ in range(rng.choice((0, 0, 0, rng.randrange(1, _MOST_MOVES + 1)))):
+        at_ms = rng.randrange(begin_ms, max(begin_ms + 1, end_ms))
+        # As soon as there are fewer replicas than brokers, a move has new ones.
+        arguments = CHANGES["move"].draw(rng) | {"fewer": rng.randrange(2)}
+        drawn.append(ScheduledFault(at_ms, "move", tuple(arguments.items())))
+        if rng.randrange(3):
+            after_ms = rng.choice((1, 1, 20, 100, 500, 2000))
+            drawn.append(ScheduledFault(at_ms + after_ms, _CANCEL_MOVE, (("partition", arguments["partition"]),)))
     return tuple(sorted(drawn, key=lambda change: change.at_ms))

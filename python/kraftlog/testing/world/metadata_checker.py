@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.partition_change_checker import PartitionChangeChecker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from kraftlog.testing.world.node_machine import NodeMachine
     from kraftlog.testing.world.story import Story
 
-__all__ = ["MetadataChecker"]
+__all__ = ["MetadataChecker", "OnChange"]
+
+OnChange: TypeAlias = "Callable[[str, Any, int, Any, Any], None]"
+"""Takes where a new state of a partition was seen, id and index, the state before, None if unknown, and the state."""
 
 
 class _Life:
@@ -42,6 +45,7 @@ class MetadataChecker:
     Attributes:
         looked: How often each rule had something to look at.
         changes: Compares each state of a partition with the one before.
+        on_change: Called with each new state of a partition; None for nobody.
     """
 
     def __init__(self, nodes: Mapping[int, NodeMachine], story: Story) -> None:
@@ -54,6 +58,7 @@ class MetadataChecker:
         self._newest: dict[tuple[Any, int], Any] = {}
         self.looked: Counter[str] = Counter()
         self.changes = PartitionChangeChecker(nodes, self.looked)
+        self.on_change: OnChange | None = None
 
     def after_turn(self, machine: NodeMachine) -> None:
         """Check what changed on a node.
@@ -146,6 +151,8 @@ class MetadataChecker:
         found = self.changes.broken(topic_id, index, before, partition)
         if found is not None:
             self._fail(found[0], f"{name}: {found[1]}")
+        if self.on_change is not None:
+            self.on_change(name, topic_id, index, before, partition)
 
     def _check_registrations(self, machine: NodeMachine, life: _Life, image: Any) -> None:
         """A broker that has registered again after an unclean end left the in-sync and the eligible sets with that.

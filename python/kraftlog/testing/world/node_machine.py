@@ -56,6 +56,7 @@ class NodeMachine(Machine):
         is_shutting_down: Whether the process was asked to end and has not ended yet.
         was_ended_cleanly: Whether the process before this one has left its clean-shutdown file.
         on_exit: Called when the process has ended by itself.
+        acknowledged: Offsets that callers of a ``Quorum`` were told since the last look.
         exit_error: Why the process ended by itself: the node could not start, or its metadata log failed.
     """
 
@@ -73,6 +74,7 @@ class NodeMachine(Machine):
         self._follower: asyncio.Task[None] | None = None
         self.exit_error: BaseException | None = None
         self.on_exit: Callable[[NodeMachine], None] | None = None
+        self.acknowledged: list[int] = []
         self.start_count = 0
         self.disk_number = 0
         self.replaced_count = 0

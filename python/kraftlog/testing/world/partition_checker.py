@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
+from kraftlog.testing.world.move_checker import MoveChecker
 from kraftlog.testing.world.partition_log_checker import PartitionLogChecker, ReplicaLog, ReplicaState
 from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
 
@@ -109,6 +110,7 @@ class PartitionChecker:
         self._highest_starts: dict[tuple[str, int], int] = {}
         self.looked: Counter[str] = Counter()
         self.logs = PartitionLogChecker(self.looked)
+        self._moves = MoveChecker(nodes, self._high_watermarks, self._raised_ms, self.looked)
         self.leader_changes = 0
 
     def after_turn(self, machine: NodeMachine) -> None:
@@ -157,6 +159,23 @@ class PartitionChecker:
             elif not is_open:
                 name = f"{partition.topic}-{partition.index} on {machine.name}"
                 self._fail("RINV-32", f"{name}: its replica is gone, though it has one: {wanted}")
+
+    def check_change(self, name: str, topic_id: Any, index: int, was: Any, now: Any) -> None:
+        """The metadata of a partition has changed: enough replicas are left that have what is committed.
+
+        Args:
+            name: For messages: which partition, and where its new state was seen.
+            topic_id: Of the topic.
+            index: Of the partition.
+            was: The state before; None if it is not known.
+            now: The new state.
+
+        Raises:
+            InvariantViolationError: Too few are (RINV-33).
+        """
+        problem = self._moves.problem(topic_id, index, was, now)
+        if problem is not None and not self._metadata.changes.was_unclean(topic_id, index):
+            self._fail("RINV-33", f"{name}: {problem}: {was} became {now}")
 
     def highest(self, topic_id: Any, index: int) -> int:
         """The highest high watermark of a partition that any replica showed."""

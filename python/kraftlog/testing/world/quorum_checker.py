@@ -132,9 +132,13 @@ class QuorumChecker:
                 return
             life = self._lives[machine.node_id] = QuorumLife(machine.start_count, replicated_log, machine.name)
             self._check_kept(machine, life)
+            # The event that ended the process before may have told its callers; what it committed was not seen.
+            machine.acknowledged = []
         try:
             self._check_process(machine, life)
             self._acknowledgements.check(machine, life.answers, committed=self._high_watermark)
+            if machine.acknowledged:
+                self._acknowledgements.check_callers(machine, life.log.files, committed=self._high_watermark)
         except InvariantViolationError as error:
             raise InvariantViolationError(
                 error.identifier, str(error).partition(" ")[2], self._story.last(40)

@@ -133,6 +133,7 @@ class QuorumMachine(NodeMachine):
             if not getattr(error, "may_be_committed", True):
                 self._history.refused(command)
         else:
+            self.acknowledged.append(offset)
             self._history.committed(command, offset, self.world.now_ns)
 
     async def _read(self, quorum: AsyncQuorum, commands: _Commands) -> None:
