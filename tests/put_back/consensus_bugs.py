@@ -217,7 +217,7 @@ CONSENSUS_BUGS = (
     Bug(
         "calls that wait for a leader outlast their quorum",
         "quorum.routes",
-        "        self._replica.wake()\n",
+        "        self._is_open = False\n",
         "",
         "simulation/world/test_shut_down.py",
     ),

@@ -109,14 +109,11 @@ class Routes:
         self._is_open = True
 
     def refuse(self) -> None:
-        """Refuse calls from now on, those among them that wait for a leader or for room."""
+        """Refuse calls from now on; those that wait are told when the replica ends."""
         self._is_open = False
-        self._room.set()
-        self._replica.wake()
 
     def close(self) -> None:
-        """Refuse calls, and close the connection to the leader."""
-        self.refuse()
+        """Close the connection to the leader, once the replica has ended."""
         self._link.close()
         for task in list(self._tasks):
             task.cancel()
