@@ -26,7 +26,7 @@ from kraftlog.wire.messages.fetch import FetchRequest
 from kraftlog.wire.messages.produce import ProduceRequest
 
 TOPIC_ID = "topic"
-CLEAN = SimpleNamespace(was_unclean=lambda *_: False, may_have_lost=lambda *_: False)
+CLEAN = SimpleNamespace(was_unclean=lambda *_: False, lost_epoch=lambda *_: -1)
 
 
 def story():

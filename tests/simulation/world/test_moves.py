@@ -22,7 +22,9 @@ from .workloads import records_every
 
 STARTED = PartitionImage(replicas=(1, 2, 3), directories=(Uuid.ZERO,) * 3, isr=(1, 2), leader=1)
 MOVING = replace(STARTED, replicas=(4, 3, 1, 2), adding_replicas=(4,), removing_replicas=(1, 2), partition_epoch=1)
-ENDED = replace(MOVING, replicas=(4, 3), isr=(4,), leader=4, adding_replicas=(), removing_replicas=(), partition_epoch=2)
+ENDED = replace(
+    MOVING, replicas=(4, 3), isr=(4,), leader=4, adding_replicas=(), removing_replicas=(), partition_epoch=2
+)
 GIVEN_UP = replace(STARTED, isr=(1,), partition_epoch=2)
 
 
@@ -67,7 +69,14 @@ def test_a_move_that_is_given_up_leaves_one_replica_with_what_is_committed():
 
 
 @pytest.mark.parametrize(
-    "meanwhile", [{"is_running": False}, {"start_count": 2}, {"has_bad_disk": True}, {"is_disk_failing": True}, {"disk_since_ms": 11.0}]
+    "meanwhile",
+    [
+        {"is_running": False},
+        {"start_count": 2},
+        {"has_bad_disk": True},
+        {"is_disk_failing": True},
+        {"disk_since_ms": 11.0},
+    ],
 )
 def test_what_a_disk_or_a_power_failure_took_is_not_lost_by_the_move(meanwhile):
     assert told(ENDED, (5, 5, 3, 5), meanwhile={3: meanwhile}) == 1
@@ -117,7 +126,9 @@ def test_a_move_that_does_not_wait_is_noticed(monkeypatch):
     def complete(*, replicas, removing, adding, isr):
         if not adding and not removing:
             return None
-        return CompletedReassignment(*(tuple(each for each in found if each not in removing) for found in (replicas, isr)))
+        return CompletedReassignment(
+            *(tuple(each for each in found if each not in removing) for found in (replicas, isr))
+        )
 
     monkeypatch.setattr("kraftlog.controller.partition_change.complete_reassignment", complete)
     with pytest.raises(InvariantViolationError, match="RINV-33"):

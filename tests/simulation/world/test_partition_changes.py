@@ -86,12 +86,12 @@ def test_an_unclean_leader_recovers_alone(wrong):
 
 def test_records_may_be_lost_by_the_leave_of_an_operator_only():
     """The last known leader may lead, and lacks nothing unless its disk was lost."""
-    for settings, may_have_lost in ((), False), ((LAX,), True):
+    for settings, lost_epoch in ((), -1), ((LAX,), 0):
         checker = checker_of(*settings)
         lost = replace(LED, isr=(), leader=NO_LEADER, last_known_elr=(3,))
         assert checker.broken(TOPIC_ID, 0, lost, replace(lost, **UNCLEAN)) is None
         assert checker.was_unclean(TOPIC_ID, 0)
-        assert checker.may_have_lost(TOPIC_ID, 0) == may_have_lost
+        assert checker.lost_epoch(TOPIC_ID, 0) == lost_epoch
     assert not checker_of(LAX).was_unclean(TOPIC_ID, 0)
 
 
@@ -116,7 +116,7 @@ def test_a_move_that_is_given_up_leaves_in_sync_who_was():
 
 def zombie(high_watermark, *, is_clean=True):
     """Broker 1 leads in epoch 0 and raises its high watermark; broker 2 has led in epoch 1 from offset 4 on."""
-    changes = SimpleNamespace(was_unclean=lambda *_: not is_clean, may_have_lost=lambda *_: False)
+    changes = SimpleNamespace(was_unclean=lambda *_: not is_clean, lost_epoch=lambda *_: -1)
     metadata = SimpleNamespace(newest_state=lambda *_: None, changes=changes)
     old = machine_of(1, partition_of(1, 1, high_watermark=3, log_end=6))
     new = machine_of(2, partition_of(2, 2, high_watermark=3, log_end=4))
@@ -135,6 +135,58 @@ def test_a_leader_that_others_have_replaced_commits_nothing_of_its_own():
     assert zombie(6, is_clean=False) == 0
     with pytest.raises(InvariantViolationError, match="RINV-25"):
         zombie(5)
+
+
+class LostHistory:
+    """Broker 1 has committed five records in epoch 0; broker 2, which has three of them, is elected uncleanly."""
+
+    def __init__(self, *, lost_epoch=1):
+        self.lost_epoch = -1
+        changes = SimpleNamespace(was_unclean=lambda *_: self.lost_epoch >= 0, lost_epoch=lambda *_: self.lost_epoch)
+        metadata = SimpleNamespace(newest_state=lambda *_: None, changes=changes)
+        self.machines = {
+            1: machine_of(1, partition_of(1, 1, high_watermark=5, log_end=5)),
+            2: machine_of(2, partition_of(1, 2, high_watermark=3, log_end=3)),
+        }
+        for machine in self.machines.values():
+            machine.node.partitions[0].log.epoch_entries = lambda: [(0, 0)]
+        self.checker = PartitionChecker(self.machines, metadata, story())
+        for machine in self.machines.values():
+            self.checker.after_turn(machine)
+        self.lost_epoch = lost_epoch
+        self.show(2, epoch=1, is_leader=True)
+
+    def show(self, broker_id, *, epochs=None, **state):
+        partition = self.machines[broker_id].node.partitions[0]
+        vars(partition.replica).update({{"epoch": "leader_epoch"}.get(name, name): state[name] for name in state})
+        if epochs is not None:
+            partition.log.epoch_entries = lambda: epochs
+        self.checker.after_turn(self.machines[broker_id])
+
+    def is_bound(self, broker_id):
+        machine = self.machines[broker_id]
+        return self.checker.has_history(machine, machine.node.partitions[0])
+
+
+def test_an_unclean_leader_begins_a_history_that_is_kept():
+    with pytest.raises(InvariantViolationError, match="RINV-23"):
+        LostHistory(lost_epoch=-1)
+    lost = LostHistory()
+    lost.show(1, epoch=2, is_leader=True, log_end_offset=3, high_watermark=3)
+    lost = LostHistory()
+    with pytest.raises(InvariantViolationError, match="RINV-23"):
+        lost.show(1, epoch=2, is_leader=True, log_end_offset=2, high_watermark=2)
+
+
+def test_a_replica_is_bound_by_a_new_history_once_it_got_records_of_it():
+    lost = LostHistory()
+    assert lost.is_bound(2)
+    lost.show(1, epoch=1, is_leader=False)
+    assert not lost.is_bound(1), "it still has what was lost, and its high watermark"
+    lost.show(1, epochs=[(0, 0), (1, 3)], log_end_offset=4, high_watermark=3)
+    assert lost.is_bound(1)
+    with pytest.raises(InvariantViolationError, match="RINV-13"):
+        lost.show(1, high_watermark=4)
 
 
 def replica(*values, start=0):

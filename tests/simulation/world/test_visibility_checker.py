@@ -46,7 +46,9 @@ class Broker:
         self.sock = Sock(machine=machine, getsockname=lambda: ("b", 9092))
         self.served = []
         logs = SimpleNamespace(check_served=lambda *served: self.served.append(served))
-        committed = SimpleNamespace(highest=lambda *_: 4, logs=logs, may_have_lost=lambda *_: False)
+        committed = SimpleNamespace(
+            highest=lambda *_: 4, logs=logs, lost_epoch=lambda *_: -1, has_history=lambda *_: True
+        )
         self.checker = VisibilityChecker(9092, committed, Story(SimpleNamespace(now_ms=0.0)))
 
     def exchange(self, version, request, answer):

@@ -41,7 +41,7 @@ class PendingAnswers:
             new = list(takewhile(lambda proposed: proposed is not self._latest, reversed(pending)))
             self._latest = pending[-1]
             for proposed in reversed(new):
-                # Of an operation with several batches the last one has the answer; callers of a Quorum are told elsewhere.
+                # Of an operation with several batches the last one has the answer. Callers of a Quorum wait elsewhere.
                 future = getattr(proposed.payload, "future", None)
                 if future is not None:
                     self._answers.append((future, proposed))

@@ -94,7 +94,7 @@ class Administration:
     async def move(self, topic: str, partition: int, replicas: Sequence[int] | None) -> str:
         """Begin to move a partition to other replicas, or give up its move if ``replicas`` is None.
 
-        Returns as ``update_feature``, once that is committed; NO_REASSIGNMENT_IN_PROGRESS if there is no move to give up.
+        Returns as ``update_feature``, once that is committed; NO_REASSIGNMENT_IN_PROGRESS if nothing is moved.
         """
         wanted = AlterPartitionReassignmentsRequest.ReassignablePartition(
             partition_index=partition, replicas=None if replicas is None else tuple(replicas)

@@ -24,6 +24,11 @@ class CommittedBatches:
         self._served: dict[Hashable, dict[int, ScannedBatch]] = {}
         self.batch_count = 0
 
+    def forget(self, key: Hashable) -> None:
+        """Another history of a partition begins."""
+        for kept in (self._known, self._end_offsets, self._served):
+            kept.pop(key, None)
+
     def has(self, key: Hashable, batch: ScannedBatch) -> bool:
         """Whether some replica said that this batch is committed."""
         return self._known.get(key, {}).get(batch.base_offset) == batch

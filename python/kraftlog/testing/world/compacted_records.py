@@ -48,6 +48,10 @@ class CompactedRecords:
         self._partitions: dict[Hashable, _Partition] = {}
         self.record_count = 0
 
+    def forget(self, key: Hashable) -> None:
+        """Another history of a partition begins."""
+        self._partitions.pop(key, None)
+
     def check(self, key: Hashable, name: str, data: bytes) -> int | None:
         """Compare committed batches of one replica, cleaned or not, with what was committed before.
 

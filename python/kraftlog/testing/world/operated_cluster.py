@@ -121,9 +121,7 @@ class OperatedCluster(ABC):
 
     def cancel_move(self, topic: str, partition: int) -> None:
         """Begin to give up the move of a partition, if it is moved."""
-        self._change(
-            f"{topic}-{partition} stays where it is", lambda operator: operator.move(topic, partition, None)
-        )
+        self._change(f"{topic}-{partition} stays where it is", lambda operator: operator.move(topic, partition, None))
 
     def move_directory(self, name: str, topic: str, partition: int, directory: int) -> None:
         """Begin to move the replica that a broker has of a partition to another of its log directories, by index."""

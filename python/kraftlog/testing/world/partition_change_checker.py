@@ -34,7 +34,8 @@ class PartitionChangeChecker:
         # Topics for which unclean elections were allowed at any time, and whether an operator asked for one.
         self._lax: set[Any] = set()
         self._is_unclean_asked = False
-        self._unclean: set[tuple[Any, int]] = set()
+        # The leader epoch of each partition's last leader that was neither in sync nor eligible.
+        self._unclean: dict[tuple[Any, int], int] = {}
 
     def note_unclean_request(self) -> None:
         """An operator asked for an unclean election (ElectLeaders of type 1)."""
@@ -44,9 +45,13 @@ class PartitionChangeChecker:
         """Whether a partition ever had a leader that was neither in sync nor eligible."""
         return (topic_id, index) in self._unclean
 
-    def may_have_lost(self, topic_id: Any, index: int) -> bool:
-        """Whether a partition had such a leader by the operator's leave: what was committed before may be gone."""
-        return (topic_id, index) in self._unclean and (self._is_unclean_asked or topic_id in self._lax)
+    def lost_epoch(self, topic_id: Any, index: int) -> int:
+        """The leader epoch of the last such leader that a partition had by the operator's leave; -1 if it had none.
+
+        What was committed in earlier epochs may be gone.
+        """
+        is_allowed = self._is_unclean_asked or topic_id in self._lax
+        return self._unclean.get((topic_id, index), -1) if is_allowed else -1
 
     def note_settings(self, image: Any) -> None:
         """An image is new: it may allow unclean elections."""
@@ -68,8 +73,10 @@ class PartitionChangeChecker:
             now: Its metadata.
         """
         key = (topic_id, index)
-        if now.leader_recovery_state == _RECOVERING:
-            self._unclean.add(key)
+        if now.leader_recovery_state == _RECOVERING and (
+            was is None or was.leader_recovery_state != _RECOVERING or now.leader != was.leader
+        ):
+            self._unclean[key] = now.leader_epoch
         if was is None:
             return None
         is_completed = was.is_reassigning and not now.is_reassigning
@@ -103,7 +110,7 @@ class PartitionChangeChecker:
         self._looked["RINV-29"] += 1
         is_cancelled = bool(set(was.adding_replicas) - set(now.replicas)) and not now.is_reassigning
         if topic_id in self._lax and is_cancelled:
-            self._unclean.add(key)
+            self._unclean[key] = now.leader_epoch
             return None  # a cancelled move of which no original replica is in sync: the first one leads, as in Kafka
         # The eligible replicas that there were may have lost data within the same change.
         is_last_known = not was.isr and not now.elr and now.leader in was.last_known_elr

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kraftlog.errors import PoisonedLogError
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.world.move_checker import MoveChecker
@@ -31,15 +32,19 @@ class _ReplicaLife:
         is_back: Whether it was removed in this process before.
         state: As it was last.
         log: What was read of its log.
+        history: The epoch from which on its log has what is committed; see ``PartitionChecker.has_history``.
+        is_read: Whether ``log`` was looked at in this history.
     """
 
-    __slots__ = ("is_back", "log", "partition", "state")
+    __slots__ = ("history", "is_back", "is_read", "log", "partition", "state")
 
     def __init__(self, partition: Any, *, is_back: bool) -> None:
         self.partition = partition
         self.is_back = is_back
         self.state: ReplicaState | None = None
         self.log = ReplicaLog()
+        self.history = -1
+        self.is_read = False
 
 
 class _NodeLife:
@@ -105,12 +110,15 @@ class PartitionChecker:
         # The highest that any replica showed, and when.
         self._high_watermarks: dict[_Key, int] = {}
         self._leader_high_watermarks: dict[_Key, int] = {}
+        # The leader epoch of the last unclean election by an operator's leave, and the highest high watermark since.
+        self._lost_epochs: dict[_Key, int] = {}
+        self._kept: dict[_Key, int] = {}
         self._raised_ms: dict[_Key, float] = {}
         self._log_starts: dict[tuple[int, Any, _Key], int] = {}
         self._highest_starts: dict[tuple[str, int], int] = {}
         self.looked: Counter[str] = Counter()
         self.logs = PartitionLogChecker(self.looked)
-        self._moves = MoveChecker(nodes, self._high_watermarks, self._raised_ms, self.looked)
+        self._moves = MoveChecker(nodes, self._kept, self._raised_ms, self.looked)
         self.leader_changes = 0
 
     def after_turn(self, machine: NodeMachine) -> None:
@@ -173,8 +181,11 @@ class PartitionChecker:
         Raises:
             InvariantViolationError: Too few are (RINV-33).
         """
+        lost_epoch = self._note_loss((topic_id, index))
         problem = self._moves.problem(topic_id, index, was, now)
-        if problem is not None and not self._metadata.changes.was_unclean(topic_id, index):
+        # Without the operator's leave nothing is lost, unless the last known leader leads and has lost its disk.
+        is_sure = lost_epoch >= 0 or not self._metadata.changes.was_unclean(topic_id, index)
+        if problem is not None and is_sure:
             self._fail("RINV-33", f"{name}: {problem}: {was} became {now}")
 
     def highest(self, topic_id: Any, index: int) -> int:
@@ -185,9 +196,44 @@ class PartitionChecker:
         """The highest offset at which the log of any replica of a partition has begun."""
         return self._highest_starts.get((topic, index), 0)
 
-    def may_have_lost(self, topic_id: Any, index: int) -> bool:
-        """Whether what was committed of a partition may be gone, by the operator's leave."""
-        return self._metadata.changes.may_have_lost(topic_id, index)
+    def lost_epoch(self, topic_id: Any, index: int) -> int:
+        """The leader epoch of the last unclean election by an operator's leave; -1 if there was none."""
+        return self._metadata.changes.lost_epoch(topic_id, index)
+
+    def has_history(self, machine: NodeMachine, partition: Any) -> bool:
+        """Whether the rules of committed records hold for a replica: it leads, or follows, in the present history.
+
+        An unclean election by an operator's leave begins a history: that of the new leader's log. Other replicas have
+        the records of another one until they have been truncated, which they have once they got records of its epochs.
+        """
+        life = self._lives.get(machine.node_id)
+        replica = None if life is None else life.replicas.get((partition.topic_id, partition.index))
+        if replica is None or replica.partition is not partition:
+            return self.lost_epoch(partition.topic_id, partition.index) < 0
+        native = partition.replica
+        return self._joins(replica, native.leader_epoch, is_leader=native.is_leader)
+
+    def _joins(self, replica: _ReplicaLife, leader_epoch: int, *, is_leader: bool) -> bool:
+        partition = replica.partition
+        lost_epoch = self._note_loss((partition.topic_id, partition.index))
+        if replica.history < lost_epoch <= leader_epoch:
+            try:
+                entries = partition.log.epoch_entries()
+            except PoisonedLogError:
+                return False
+            if is_leader or (entries and entries[-1][0] >= lost_epoch):
+                replica.history, replica.is_read = lost_epoch, False
+                replica.log = ReplicaLog()
+        return replica.history >= lost_epoch
+
+    def _note_loss(self, key: _Key) -> int:
+        lost_epoch = self._metadata.changes.lost_epoch(*key)
+        if lost_epoch > self._lost_epochs.get(key, -1):
+            self._lost_epochs[key] = lost_epoch
+            self._kept.pop(key, None)
+            self._leader_high_watermarks.pop(key, None)
+            self.logs.forget(key)
+        return lost_epoch
 
     def check_kept(self) -> None:
         """Look through the logs of compacted partitions for what has to be there for good.
@@ -212,7 +258,7 @@ class PartitionChecker:
             machine = self._nodes[node_id]
             if machine.is_running and life.start_count == machine.start_count and not machine.has_bad_disk:
                 for partition, *_ in life.look():
-                    if self.may_have_lost(partition.topic_id, partition.index):
+                    if self.lost_epoch(partition.topic_id, partition.index) >= 0:
                         name = f"{partition.topic}-{partition.index} on {machine.name}"
                         found.setdefault((partition.topic_id, partition.index), []).append((name, partition))
         for replicas in found.values():
@@ -241,6 +287,7 @@ class PartitionChecker:
             names = (partition.topic, partition.index)
             self._highest_starts[names] = max(log_start, self._highest_starts.get(names, 0))
         self._log_starts[place] = log_start
+        has_history = self._joins(replica, leader_epoch, is_leader=is_leader)
         if before is not None:
             if leader_epoch < before[1]:
                 self._fail("RINV-22", f"{name}: the leader epoch fell from {before[1]} to {leader_epoch}")
@@ -254,20 +301,21 @@ class PartitionChecker:
             self._check_raised(partition, key, name, high_watermark, before[1])
         if before is not None and has_led:
             self._check_zombie(key, name, before, state)
-        has_lost = self.may_have_lost(*key)
-        if is_leader or has_led:
+        if has_history and (is_leader or has_led):
             self._leader_high_watermarks[key] = max(high_watermark, self._leader_high_watermarks.get(key, 0))
-        elif not has_lost:
+        elif has_history:
             self.looked["RINV-13"] += 1
             if high_watermark > self._leader_high_watermarks.get(key, 0):
                 self._fail("RINV-13", f"{name}: high watermark {high_watermark}, which no leader has shown")
         if high_watermark > self._high_watermarks.get(key, 0):
             self._high_watermarks[key] = high_watermark
             self._raised_ms[key] = machine.world.now_ms
-        if has_lost:
-            return  # replicas need not agree before they have recovered
+        if not has_history:
+            return
+        self._kept[key] = max(high_watermark, self._kept.get(key, 0))
+        known, replica.is_read = before if replica.is_read else None, True
         try:
-            self.logs.check(machine, partition, replica.log, name, before, state)
+            self.logs.check(machine, partition, replica.log, name, known, state)
         except InvariantViolationError as error:
             raise InvariantViolationError(
                 error.identifier, str(error).partition(" ")[2], self._story.last(40)
@@ -286,9 +334,9 @@ class PartitionChecker:
             self._story.tell(machine.name, f"leads {partition} in epoch {leader_epoch}, log end {log_end}")
         elif leader != machine.node_id:
             self._fail("RINV-21", f"{name}: leads in epoch {leader_epoch}, in which node {leader} led")
-        if self.may_have_lost(*key):
+        if leader_epoch < self._lost_epochs.get(key, -1):
             return
-        highest = self._high_watermarks.get(key, 0)
+        highest = self._kept.get(key, 0)
         self.looked["RINV-23"] += 1
         if log_end < highest:
             self._check_cleanliness(key, name, leader_epoch, min_insync_replicas)
@@ -301,7 +349,9 @@ class PartitionChecker:
         What it commits, every in-sync replica had acknowledged before; the next leader is one of these.
         """
         newest_epoch, start = self._epoch_starts.get(key, (-1, 0))
-        if before[1] >= newest_epoch or self._metadata.changes.was_unclean(*key):
+        changes = self._metadata.changes
+        lost_epoch = changes.lost_epoch(*key)
+        if before[1] >= newest_epoch or before[1] < lost_epoch or (lost_epoch < 0 and changes.was_unclean(*key)):
             return
         self.looked["RINV-25"] += 1
         if state[0] > before[0] and state[0] > start:

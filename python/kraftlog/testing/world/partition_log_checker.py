@@ -13,7 +13,7 @@ from kraftlog.testing.world.compacted_records import CompactedRecords
 from kraftlog.testing.world.followed_log import FollowedLog, LogRules, ScannedBatch, Written, batches_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from kraftlog.testing.world.node_machine import NodeMachine
 
@@ -55,6 +55,11 @@ class PartitionLogChecker:
         self._batches = CommittedBatches()
         self._records = CompactedRecords()
         self._written: Written = {}
+
+    def forget(self, key: Hashable) -> None:
+        """Nothing that was committed of a partition is promised any more, by the operator's leave."""
+        self._batches.forget(key)
+        self._records.forget(key)
 
     def check(
         self,

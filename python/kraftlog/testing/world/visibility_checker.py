@@ -109,7 +109,7 @@ class VisibilityChecker:
                     if batch.end_offset > limit:
                         reason = f"{name}: a consumer gets records up to {batch.end_offset}, it may read up to {limit}"
                         self._fail("RINV-10", reason)
-                if self._partitions.may_have_lost(found.topic_id, found.index):
+                if not self._partitions.has_history(machine, found):
                     continue
                 self.looked["RINV-11"] += 1
                 self._partitions.logs.check_served(found, name, records)
@@ -127,11 +127,13 @@ class VisibilityChecker:
                 found = _partition_of(machine, topic.name, Uuid.ZERO, answered.partition_index)
                 if answered.error_code or found is None or (topic.name, answered.partition_index) not in wanted:
                     continue
-                if self._partitions.may_have_lost(found.topic_id, found.index):
+                if not self._partitions.has_history(machine, found):
                     continue
                 self.looked["RINV-12"] += 1
                 place = (found.topic_id, found.index, request.isolation_level)
                 before = self._latest.get(place, (-1, -1))
+                if before[0] < self._partitions.lost_epoch(found.topic_id, found.index):
+                    before = (-1, -1)
                 if found.leader_epoch < before[0]:
                     continue  # it does not know that another broker leads by now
                 if answered.offset < before[1]:
