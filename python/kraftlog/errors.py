@@ -274,5 +274,29 @@ class DeadlineError(QuorumError, TimeoutError):
     """The deadline passed; ``may_be_committed`` says whether the commands had been proposed."""
 
 
+class LeadershipTransferError(QuorumError):
+    """Leadership was to go to one voter, and another one was elected.
+
+    Args:
+        message: What happened.
+        leader_id: The one that was elected.
+    """
+
+    def __init__(self, message: str, leader_id: int | None) -> None:
+        super().__init__(message)
+        self.leader_id = leader_id
+
+
+class TooManyCallsError(QuorumError):
+    """As many calls wait as may; nothing was proposed (``max_waiting_calls`` of the quorum)."""
+
+
+class SessionExpiredError(QuorumError):
+    """The quorum has forgotten a session, whose commands it can no longer tell from new ones.
+
+    ``may_be_committed`` is true if the commands had been sent before.
+    """
+
+
 class StateMachineError(QuorumError):
     """The state machine raised: this replica stopped, as it would from here on differ from the others."""

@@ -20,6 +20,7 @@ from kraftlog.quorum.routes import Routes
 from kraftlog.quorum.server import QuorumServer
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
 from kraftlog.quorum.state_machine import StateMachine
+from kraftlog.quorum.transfer import transfer_leadership
 from kraftlog.raft.voter_set import Endpoint, VoterSet
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, describe
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
@@ -33,7 +34,10 @@ from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kraftlog.wire.struct import Message
 
-__all__ = ["AsyncQuorum", "Options"]
+__all__ = ["MAX_WAITING_CALLS", "AsyncQuorum", "Options"]
+
+MAX_WAITING_CALLS = 65_536
+"""Of proposals and barriers that wait at one replica, unless ``max_waiting_calls`` says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +55,7 @@ class Options:
     auto_join: bool
     timeout_s: float
     max_pending_bytes: int
+    max_waiting_calls: int = MAX_WAITING_CALLS
     config: Mapping[str, str]
 
 
@@ -142,6 +147,7 @@ class AsyncQuorum:
             node_id=options.node_id,
             request_timeout_s=raft.request_timeout_ms / 1000,
             default_timeout_s=options.timeout_s,
+            max_waiting_calls=options.max_waiting_calls,
             security=config.peer_security,
         )
         self._log.start(
@@ -274,6 +280,7 @@ class AsyncQuorum:
             DeadlineError: The time is over; ``may_be_committed`` says whether they had been proposed.
             NotCommittedError: Leadership changed first: they have no effect.
             OutcomeUnknownError: The connection to the leader, or this replica, ended first.
+            TooManyCallsError: ``max_waiting_calls`` calls wait already.
             KafkaError: MESSAGE_TOO_LARGE: they do not fit into a batch (8 MiB by default).
             NodeClosedError: The quorum is closed.
         """
@@ -301,21 +308,34 @@ class AsyncQuorum:
 
     # Linearizable reads
 
-    async def read_barrier(self, *, timeout_s: float | None = None) -> int:
+    async def read_barrier(self, *, timeout_s: float | None = None, max_staleness_s: float = 0.0) -> int:
         """Wait until this replica's state machine has everything that was committed when this was called.
 
         A read of the state machine right afterwards is linearizable. The leader first asks a majority whether it still
         leads; another replica asks the leader and then waits until it has applied as much. Calls of one turn of the
         loop share one question; nothing is written.
 
+        With ``max_staleness_s`` a read may be that old, by this replica's clock: as long as such a question was asked
+        within that time and what it gave is applied, the call returns at once and asks nobody. So reads go on for as
+        long while no leader can be reached, and many of them cost one question in that time.
+
+        Args:
+            timeout_s: Seconds to wait; ``timeout_s`` of the quorum when None.
+            max_staleness_s: Everything that was committed so many seconds before this call, at least, is applied.
+
         Returns:
             The end offset (exclusive) that is applied.
 
         Raises:
+            ValueError: ``max_staleness_s`` is negative.
             DeadlineError: The time is over.
+            TooManyCallsError: ``max_waiting_calls`` calls wait already.
             NodeClosedError: The quorum is closed.
         """
-        return await self._routes.read_barrier(timeout_s)
+        if max_staleness_s < 0:
+            msg = f"max_staleness_s is at least 0, not {max_staleness_s}"
+            raise ValueError(msg)
+        return await self._routes.read_barrier(timeout_s, max_staleness_s)
 
     # Members
 
@@ -402,6 +422,26 @@ class AsyncQuorum:
         await self._routes.ask_leader(
             request, lambda: self._handle(request), timeout_s, _top_level_error, done_code=ErrorCode.VOTER_NOT_FOUND
         )
+
+    async def transfer_leadership(self, node_id: int, *, timeout_s: float | None = None) -> None:
+        """Let a chosen voter lead in this replica's place; returns once it does.
+
+        The voter first gets all that is in the log; proposals wait meanwhile, and go to the new leader then.
+
+        Args:
+            node_id: Id of the voter; this replica's own changes nothing.
+            timeout_s: Seconds to wait; ``timeout_s`` of the quorum when None.
+
+        Raises:
+            NotLeaderError: This replica does not lead; the error says who does.
+            KafkaError: VOTER_NOT_FOUND.
+            DeadlineError: The voter is silent, or has not caught up in time, and this replica leads on; or nobody is
+                known to lead.
+            LeadershipTransferError: Another voter was elected, as the chosen one ended, for example.
+        """
+        self._routes.check_running()
+        deadline_s = self._loop.time() + (self._options.timeout_s if timeout_s is None else timeout_s)
+        await transfer_leadership(self._replica, node_id, deadline_s, self._routes.check_running)
 
     async def step_down(self) -> None:
         """Hand leadership to the replica that is furthest; a replica that does not lead does nothing."""

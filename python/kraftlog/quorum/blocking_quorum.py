@@ -12,7 +12,7 @@ from kraftlog.config_input import ConfigInput, config_properties
 from kraftlog.metrics import MetricsSnapshot
 from kraftlog.node.keyword_settings import check_keywords
 from kraftlog.own_thread import OwnThread
-from kraftlog.quorum.async_quorum import AsyncQuorum, Options
+from kraftlog.quorum.async_quorum import MAX_WAITING_CALLS, AsyncQuorum, Options
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 
@@ -30,6 +30,7 @@ _PARAMETERS = (
     "auto_join",
     "timeout_s",
     "max_pending_bytes",
+    "max_waiting_calls",
     "config",
 )
 
@@ -57,6 +58,7 @@ class Quorum:
         auto_join: Make this replica a voter once it has caught up, in place of an older one with its id.
         timeout_s: Seconds that a call waits when it is not given a time.
         max_pending_bytes: Bytes of commands that may be proposed and not yet applied; further calls wait.
+        max_waiting_calls: Proposals and barriers that may wait here at one time; further ones fail at once.
         config: Kafka's dotted keys for what else can be set: ``controller.quorum.*`` timers, ``metadata.log.*``
             segments and checkpoints, ``metadata.max.retention.*``, ``ssl.*`` with the listener QUORUM mapped to SSL.
         **settings: The same keys with underscores for dots.
@@ -93,6 +95,7 @@ class Quorum:
         auto_join: bool = False,
         timeout_s: float = 30.0,
         max_pending_bytes: int = 64 * 1024 * 1024,
+        max_waiting_calls: int = MAX_WAITING_CALLS,
         config: Mapping[str, ConfigInput] | None = None,
         **settings: ConfigInput,
     ) -> None:
@@ -117,6 +120,7 @@ class Quorum:
                 auto_join=auto_join,
                 timeout_s=timeout_s,
                 max_pending_bytes=max_pending_bytes,
+                max_waiting_calls=max_waiting_calls,
                 config=changes,
             )
         )
@@ -228,12 +232,12 @@ class Quorum:
         """Replicate commands and return the results of ``apply``; see :meth:`AsyncQuorum.call`."""
         return self._call(lambda: self._async.call(commands, timeout_s=timeout_s, forward=forward))
 
-    def read_barrier(self, *, timeout_s: float | None = None) -> int:
-        """Wait until a read here is linearizable; see :meth:`AsyncQuorum.read_barrier`.
+    def read_barrier(self, *, timeout_s: float | None = None, max_staleness_s: float = 0.0) -> int:
+        """Wait until a read here is linearizable, or no older than it may be; see :meth:`AsyncQuorum.read_barrier`.
 
         The state machine goes on changing on its own thread: what is read has to be safe to read meanwhile.
         """
-        return self._call(lambda: self._async.read_barrier(timeout_s=timeout_s))
+        return self._call(lambda: self._async.read_barrier(timeout_s=timeout_s, max_staleness_s=max_staleness_s))
 
     def describe(self, *, timeout_s: float | None = None) -> QuorumInfo:
         """Voters and observers; see :meth:`AsyncQuorum.describe`."""
@@ -255,6 +259,10 @@ class Quorum:
     ) -> None:
         """Make a voter, or this replica, an observer; see :meth:`AsyncQuorum.remove_voter`."""
         self._call(lambda: self._async.remove_voter(node_id, directory_id, timeout_s=timeout_s))
+
+    def transfer_leadership(self, node_id: int, *, timeout_s: float | None = None) -> None:
+        """Let a chosen voter lead in this replica's place; see :meth:`AsyncQuorum.transfer_leadership`."""
+        self._call(lambda: self._async.transfer_leadership(node_id, timeout_s=timeout_s))
 
     def step_down(self) -> None:
         """Give up leadership; see :meth:`AsyncQuorum.step_down`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from kraftlog.errors import (
@@ -66,6 +67,7 @@ class QuorumReplica:
         self._is_stopping = False
         self._told_stop = False
         self._is_claimed = False
+        self._holding_count = 0
         self.watched = Watched()
         self.forwarding: OrderedSet[Proposal] = OrderedSet()
         self.deadlines = Deadlines(self._loop, self._live)
@@ -117,10 +119,23 @@ class QuorumReplica:
         self._is_turn_scheduled = False
         if not self._queue:
             return
+        if self._holding_count and self.log.is_leader and not self._is_stopping:
+            return
         if self.log.is_leader and not self._is_stopping:
             self.log.driver.tell(self._propose_queued)
         if self._queue and (self._is_stopping or not self.log.is_leader):
             self._refuse_queued()
+
+    @contextmanager
+    def holding_back(self) -> Iterator[None]:
+        """Keep what is proposed meanwhile queued; it is proposed, or refused, afterwards."""
+        self._holding_count += 1
+        try:
+            yield
+        finally:
+            self._holding_count -= 1
+            if self._queue:
+                self.schedule_turn()
 
     def _propose_queued(self) -> None:
         limit_bytes = self.batch_limit_bytes

@@ -15,6 +15,7 @@ from kraftlog.errors import (
     NodeClosedError,
     NotLeaderError,
     QuorumError,
+    TooManyCallsError,
 )
 from kraftlog.ordered_set import OrderedSet
 from kraftlog.quorum.leader_link import LeaderLink
@@ -81,6 +82,7 @@ class Routes:
         node_id: Of this replica.
         request_timeout_s: A leader that does not answer a question for so long may have a successor.
         default_timeout_s: Of calls that are not given one.
+        max_waiting_calls: More are refused.
         security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
     """
 
@@ -91,6 +93,7 @@ class Routes:
         node_id: int,
         request_timeout_s: float,
         default_timeout_s: float,
+        max_waiting_calls: int,
         security: SecurityOf,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -98,6 +101,10 @@ class Routes:
         self._log = replica.log
         self._request_timeout_s = request_timeout_s
         self.default_timeout_s = default_timeout_s
+        self._max_waiting_calls = max_waiting_calls
+        self._waiting_call_count = 0
+        # When the last question for a read offset that has an answer was asked, and the answer.
+        self._known_read_offset = (float("-inf"), 0)
         self._link = LeaderLink(
             self._loop, client_id=f"quorum-{node_id}", connect_timeout_s=request_timeout_s, security=security
         )
@@ -123,19 +130,28 @@ class Routes:
         commands = _own_copy(commands)
         self.check_running()
         deadline_s = self._loop.time() + (self.default_timeout_s if timeout_s is None else timeout_s)
-        while True:
-            if self._log.is_leader:
-                try:
-                    return await self._replica.submit(commands, deadline_s).future
-                except NotLeaderError:
-                    if not forward:
-                        raise
-                    continue
-            if not forward:
-                raise self._replica.not_leader()
-            applied = await self._forward(commands, deadline_s)
-            if applied is not None:
-                return applied
+        self._begin_call()
+        try:
+            while True:
+                if self._log.is_leader:
+                    try:
+                        return await self._replica.submit(commands, deadline_s).future
+                    except NotLeaderError:
+                        if not forward:
+                            raise
+                        continue
+                if not forward:
+                    raise self._replica.not_leader()
+                applied = await self._forward(commands, deadline_s)
+                if applied is not None:
+                    return applied
+        finally:
+            self._waiting_call_count -= 1
+
+    def _begin_call(self) -> None:
+        if self._waiting_call_count >= self._max_waiting_calls:
+            raise TooManyCallsError(f"{self._waiting_call_count} calls wait already")
+        self._waiting_call_count += 1
 
     async def _forward(self, commands: Sequence[bytes], deadline_s: float) -> Applied | None:
         """Have the leader propose; None when nothing was proposed and it is to be tried again."""
@@ -235,10 +251,20 @@ class Routes:
         if not self._is_open or self._log.failure is not None:
             raise self._replica.closed_error()
 
-    async def read_barrier(self, timeout_s: float | None) -> int:
-        """Wait until everything that was committed before this call is applied; return its end (exclusive)."""
+    async def read_barrier(self, timeout_s: float | None, max_staleness_s: float) -> int:
+        """Wait until what was committed before this call is applied; return what is (exclusive).
+
+        Args:
+            timeout_s: Seconds to wait.
+            max_staleness_s: What was committed within so many seconds before may be missing.
+        """
         self.check_running()
-        deadline_s = self._loop.time() + (self.default_timeout_s if timeout_s is None else timeout_s)
+        now_s = self._loop.time()
+        asked_s, end_offset = self._known_read_offset
+        if now_s - asked_s <= max_staleness_s and self._log.applied_end_offset >= end_offset:
+            return self._log.applied_end_offset
+        deadline_s = now_s + (self.default_timeout_s if timeout_s is None else timeout_s)
+        self._begin_call()
         try:
             async with asyncio.timeout_at(deadline_s):
                 end_offset = await self._shared_read_offset(deadline_s)
@@ -247,6 +273,8 @@ class Routes:
             if isinstance(error, QuorumError):
                 raise
             raise DeadlineError("a majority, or the leader, did not answer in time") from None
+        finally:
+            self._waiting_call_count -= 1
         return end_offset
 
     async def _shared_read_offset(self, deadline_s: float) -> int:
@@ -259,12 +287,14 @@ class Routes:
 
     def _ask_read_offset(self) -> None:
         asked, self._barriers = self._barriers, []
-        waiting = [future for future, _ in asked]
+        waiting, asked_s = [future for future, _ in asked], self._loop.time()
         # The one with the most time: the others stop waiting by themselves.
         task = self._loop.create_task(self._find_read_offset(max(deadline_s for _, deadline_s in asked)))
 
         def finish(task: asyncio.Task[int]) -> None:
             error = NodeClosedError("the quorum was closed") if task.cancelled() else task.exception()
+            if error is None:
+                self._known_read_offset = max(self._known_read_offset, (asked_s, task.result()))
             for future in waiting:
                 if future.done():
                     continue

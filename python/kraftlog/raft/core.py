@@ -361,8 +361,13 @@ class RaftCore:
         log.flushed_end_offset = max(log.flushed_end_offset, flushed_end_offset)
         self._leadership.on_flushed(self._now_ms)
 
-    def resign(self, now_ms: int, *, epoch: Epoch | None = None) -> None:
+    def resign(self, now_ms: int, *, epoch: Epoch | None = None, successor: NodeId | None = None) -> None:
         """Give up leadership of ``epoch``, or of the current one; harmless on other replicas (CQ-17).
+
+        Args:
+            now_ms: Monotonic clock.
+            epoch: The epoch to give up.
+            successor: The voter that is to stand first. It is elected only if its log is as long as a majority's.
 
         Raises:
             ValueError: An epoch above the current one, or the current one without leading it.
@@ -375,6 +380,7 @@ class RaftCore:
                 msg = f"Cannot resign from epoch {epoch}: replica is {self.role.name} in epoch {self.epoch}"
                 raise ValueError(msg)
         if isinstance(self._replica.role, Leader):
+            self._replica.role.successor = successor
             self._replica.become_resigned(now_ms)
             self._poll(now_ms)
 

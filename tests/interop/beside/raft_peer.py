@@ -100,6 +100,7 @@ class _Member(AsyncQuorum):
             node_id=options.node_id,
             request_timeout_s=2.0,
             default_timeout_s=10.0,
+            max_waiting_calls=1_000,
             security=config.peer_security,
         )
         self._log.start(raft)

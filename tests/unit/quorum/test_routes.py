@@ -57,7 +57,14 @@ def follower():
     """Routes of a replica that follows, and their link to the leader."""
     replica = QuorumReplica(Journal(), max_pending_bytes=1 << 20)
     replica.log = FollowerLog()
-    routes = Routes(replica, node_id=1, request_timeout_s=60, default_timeout_s=60, security=lambda _: None)
+    routes = Routes(
+        replica,
+        node_id=1,
+        request_timeout_s=60,
+        default_timeout_s=60,
+        max_waiting_calls=100,
+        security=lambda _: None,
+    )
     routes._link = link = SlowLink()
     return routes, link
 

@@ -86,6 +86,7 @@ class Leader(Role):
         voter_change: The one Add or Remove under way.
         wanted_round: The latest round of confirmation that was asked for.
         announced_round: The latest one that was announced as confirmed.
+        successor: The voter that is to stand first once this replica has resigned; None for the one that is furthest.
         voters_offset_at_start: Offset of the voter set that it began with, its own first record included.
     """
 
@@ -103,6 +104,7 @@ class Leader(Role):
         "epoch_start_offset",
         "high_watermark",
         "is_voter",
+        "successor",
         "updated_voters",
         "voter_change",
         "voters",
@@ -131,6 +133,7 @@ class Leader(Role):
         self.updated_voters: set[NodeId] = {local_key.node_id}
         self.epoch_start_offset = epoch_start_offset
         self.high_watermark: Offset | None = None
+        self.successor: NodeId | None = None
         self.check_quorum_deadline_ms = now_ms + check_quorum_ms
         self.begin_epoch_deadline_ms = now_ms
         self.deferred: list[DeferredFetch] = []
@@ -338,9 +341,9 @@ class Leader(Role):
     # What it tells
 
     def preferred_candidates(self) -> tuple[ReplicaKey, ...]:
-        """The other voters, those with the longest logs first (CQ-12)."""
+        """The other voters: the chosen successor, then those with the longest logs first (CQ-12)."""
         others = [voter.key for voter in self.voters if voter.key.node_id != self._local_key.node_id]
-        return tuple(sorted(others, key=self._shortest_last))
+        return tuple(sorted(others, key=lambda key: (key.node_id != self.successor, self._shortest_last(key))))
 
     def _shortest_last(self, key: ReplicaKey) -> int:
         end_offset = self._replicas[key.node_id].log_end_offset

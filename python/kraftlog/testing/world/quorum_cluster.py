@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kraftlog.errors import KraftlogError
-from kraftlog.quorum.async_quorum import AsyncQuorum, Options
+from kraftlog.quorum.async_quorum import MAX_WAITING_CALLS, AsyncQuorum, Options
 from kraftlog.quorum.settings import LISTENER_NAME
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
@@ -59,6 +59,9 @@ class QuorumMachine(NodeMachine):
         name: Unique.
         node_id: Of the replica.
         history: Is told what the client did and what the replica applied.
+
+    Attributes:
+        options: Further arguments of ``kraftlog.Quorum``.
     """
 
     def __init__(self, world: World, name: str, *, node_id: int, history: CommandHistory) -> None:
@@ -70,6 +73,7 @@ class QuorumMachine(NodeMachine):
         self.settings: Mapping[str, str] = {}
         self.is_quiet: Callable[[], bool] = lambda: False
         self.quorum: AsyncQuorum | None = None
+        self.options: dict[str, Any] = {}
 
     def start_node(self) -> None:
         """Begin to start the replica; ``start_task`` says when it serves."""
@@ -88,6 +92,7 @@ class QuorumMachine(NodeMachine):
             timeout_s=_TIMEOUT_S,
             max_pending_bytes=_PENDING_BYTES,
             config=self.settings,
+            **self.options,
         )
         quorum: Any = AsyncQuorum(options)
         self.node = self.quorum = quorum
@@ -152,6 +157,7 @@ class QuorumCluster(Cluster):
         seed: Of all chance.
         controllers: How many replicas.
         properties: Settings of every replica, with Kafka's keys; those of nodes alone are left out.
+        max_waiting_calls: Of each replica.
 
     Attributes:
         history: What clients were told, and what replicas applied.
@@ -160,9 +166,16 @@ class QuorumCluster(Cluster):
     has_features = False
 
     def __init__(
-        self, seed: int = 0, *, controllers: int = 3, properties: Mapping[str, str] | None = None, **_: Any
+        self,
+        seed: int = 0,
+        *,
+        controllers: int = 3,
+        properties: Mapping[str, str] | None = None,
+        max_waiting_calls: int = MAX_WAITING_CALLS,
+        **_: Any,
     ) -> None:
         self.history = CommandHistory()
+        self._options = {"max_waiting_calls": max_waiting_calls}
         super().__init__(seed, controllers=controllers, brokers=0, properties=properties)
 
     def _make_machines(self, shape: ClusterShape) -> Sequence[NodeMachine]:
@@ -173,7 +186,7 @@ class QuorumCluster(Cluster):
         settings = {name: value for name, value in (shape.properties or {}).items() if name.startswith(_PREFIXES)}
         voters = {machine.node_id: f"{machine.address}:{CONTROLLER_PORT}" for machine in machines}
         for machine in machines:
-            machine.voters, machine.settings = voters, settings
+            machine.voters, machine.settings, machine.options = voters, settings, self._options
             machine.is_quiet = lambda: self.is_quiet
         return machines
 

@@ -1,0 +1,154 @@
+"""Calls of ``kraftlog.Quorum`` beside proposals and barriers, over whole replicas in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from kraftlog.errors import (
+    DeadlineError,
+    ErrorCode,
+    KafkaError,
+    LeadershipTransferError,
+    NotLeaderError,
+    TooManyCallsError,
+)
+from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
+
+MINUTE_MS = 60_000.0
+
+
+@pytest.fixture
+def cluster():
+    with QuorumCluster(21) as made:
+        made.run_for(3_000)
+        yield made
+
+
+def leader_of(cluster):
+    return cluster.nodes[cluster.controller]
+
+
+def other_of(cluster):
+    return next(machine for name, machine in cluster.nodes.items() if name != cluster.controller)
+
+
+def ask(machine, coroutine):
+    """Run a coroutine on the loop of a replica; returns what it does."""
+    task = machine.loop.create_task(coroutine)
+    machine.world.run_until(task.done, within_ms=10 * MINUTE_MS)
+    return task.result()
+
+
+def finish(cluster):
+    """End all faults and clients: the history is in order."""
+    cluster.become_quiet()
+    cluster.recover()
+    task = cluster.begin(commands(cluster))
+    cluster.run_until(task.done, within_ms=10 * MINUTE_MS)
+    task.result()
+
+
+def test_leadership_goes_to_each_voter_under_load(cluster):
+    for machine in [*cluster.nodes.values()] * 2:
+        ask(leader_of(cluster), leader_of(cluster).quorum.transfer_leadership(machine.node_id))
+        cluster.run_until(lambda: cluster.controller == machine.name, within_ms=100)  # noqa: B023  called in the loop
+    assert cluster.checkers.quorum.election_count <= 1 + 2 * len(cluster.nodes), "each time the chosen one, at once"
+    count = cluster.history.committed_count
+    cluster.run_for(1_000)
+    assert cluster.history.committed_count > count
+    finish(cluster)
+
+
+def test_a_voter_that_does_not_catch_up_leaves_the_leader_where_it_is(cluster):
+    leader, other = leader_of(cluster), other_of(cluster)
+    cluster.isolate(other.name)
+    cluster.run_for(1_100)
+    with pytest.raises(DeadlineError, match="leads on"):
+        ask(leader, leader.quorum.transfer_leadership(other.node_id, timeout_s=1))
+    assert leader.quorum.is_leader
+    count = cluster.history.committed_count
+    cluster.run_for(1_000)
+    assert cluster.history.committed_count > count, "what waited meanwhile is proposed"
+    finish(cluster)
+
+
+def test_another_voter_leads_when_the_chosen_one_ends(cluster):
+    leader, other = leader_of(cluster), other_of(cluster)
+    task = leader.loop.create_task(leader.quorum.transfer_leadership(other.node_id))
+    cluster.run_until(lambda: not leader.quorum.is_leader, within_ms=1_000)
+    cluster.kill(other.name)
+    cluster.run_until(task.done, within_ms=MINUTE_MS)
+    with pytest.raises(LeadershipTransferError) as raised:
+        task.result()
+    assert raised.value.leader_id not in {None, other.node_id}
+    cluster.start(other.name)
+    finish(cluster)
+
+
+def test_what_cannot_lead_is_refused(cluster):
+    leader, other = leader_of(cluster), other_of(cluster)
+    with pytest.raises(NotLeaderError):
+        ask(other, other.quorum.transfer_leadership(leader.node_id))
+    with pytest.raises(KafkaError) as raised:
+        ask(leader, leader.quorum.transfer_leadership(99))
+    assert raised.value.code == ErrorCode.VOTER_NOT_FOUND
+    ask(leader, leader.quorum.transfer_leadership(leader.node_id))
+    assert leader.quorum.is_leader
+
+
+def test_a_read_may_be_as_old_as_it_says(cluster):
+    """While no leader can be reached, reads go on for that long; none misses what was committed before."""
+    cluster.become_quiet()
+    cluster.run_for(1_000)
+    leader, other = leader_of(cluster), other_of(cluster)
+    end_offset = ask(other, other.quorum.read_barrier())
+    asked_ns = cluster.world.now_ns
+    cluster.isolate(other.name)
+    cluster.history.proposed(b"later", cluster.world.now_ns)
+    offset = ask(leader, leader.quorum.propose([b"later"]))
+    while cluster.world.now_ns - asked_ns < 4_000_000_000:
+        assert ask(other, other.quorum.read_barrier(max_staleness_s=5)) == end_offset <= offset
+        cluster.run_for(500)
+    with pytest.raises(DeadlineError):
+        ask(other, other.quorum.read_barrier(max_staleness_s=2, timeout_s=1))
+    cluster.run_for(5_000)
+    with pytest.raises(DeadlineError):
+        ask(other, other.quorum.read_barrier(max_staleness_s=5, timeout_s=1))
+    cluster.recover()
+    assert ask(other, other.quorum.read_barrier(max_staleness_s=5)) > offset
+    with pytest.raises(ValueError, match="at least 0"):
+        ask(other, other.quorum.read_barrier(max_staleness_s=-1))
+
+
+def test_stale_reads_ask_once_in_their_time(cluster):
+    cluster.become_quiet()
+    other, took_ms = other_of(cluster), []
+    for max_staleness_s in (0.0, 1.0):
+        cluster.run_for(2_000)
+        begun_ms = cluster.world.now_ms
+        for _ in range(200):
+            ask(other, other.quorum.read_barrier(max_staleness_s=max_staleness_s))
+        took_ms.append(cluster.world.now_ms - begun_ms)
+    assert took_ms[1] < took_ms[0] / 20, "a question takes two messages to the leader, and two to another voter"
+
+
+def test_more_calls_than_may_wait_fail_at_once():
+    with QuorumCluster(22, max_waiting_calls=10) as cluster:
+        cluster.become_quiet()
+        cluster.run_for(3_000)
+        other = other_of(cluster)
+        cluster.isolate(other.name)
+        cluster.run_for(2_000)
+
+        async def propose_all():
+            calls = [other.quorum.propose([b"%d" % number], timeout_s=2) for number in range(15)]
+            calls += [other.quorum.read_barrier(timeout_s=2) for _ in range(5)]
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        ends = Counter(type(end) for end in ask(other, propose_all()))
+        assert ends == {DeadlineError: 10, TooManyCallsError: 10}
+        cluster.recover()
+        ask(other, other.quorum.read_barrier())
