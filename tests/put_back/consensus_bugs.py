@@ -10,6 +10,7 @@ LEADERSHIP = "unit/raft/test_leadership.py"
 FOLLOWERSHIP = "unit/raft/test_followership.py"
 INSTALL = "unit/storage/test_snapshot_install.py"
 PROPOSALS = "unit/quorum/test_proposals.py"
+SESSIONS = "unit/quorum/test_sessions.py"
 REPLICATED_LOG = "unit/runtime/raft/test_replicated_log.py"
 
 CONSENSUS_BUGS = (
@@ -220,6 +221,34 @@ CONSENSUS_BUGS = (
         "        self._is_open = False\n",
         "",
         "simulation/world/test_shut_down.py",
+    ),
+    Bug(
+        "a command of a session that comes again is applied again",
+        "quorum.session_machine",
+        "        if known is not None:\n",
+        "        if known is not None and known.value is None:\n",
+        SESSIONS,
+    ),
+    Bug(
+        "a checkpoint has no results of sessions",
+        "quorum.session_machine",
+        "        for _ in range(count):\n            sequence, kind",
+        "        for _ in range(0):\n            sequence, kind",
+        SESSIONS,
+    ),
+    Bug(
+        "leadership goes to the voter that is furthest, whoever was chosen",
+        "raft.roles.leader",
+        "(key.node_id != self.successor, self._shortest_last(key))",
+        "self._shortest_last(key)",
+        "simulation/world/test_quorum_calls.py",
+    ),
+    Bug(
+        "a stale read takes the age of the answer for that of the question",
+        "quorum.routes",
+        "max(self._known_read_offset, (asked_s, task.result()))",
+        "max(self._known_read_offset, (self._loop.time(), task.result()))",
+        "unit/quorum/test_routes.py",
     ),
     Bug(
         "a command that is proposed while its quorum closes is never answered",

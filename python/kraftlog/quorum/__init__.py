@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from kraftlog.quorum.async_quorum import AsyncQuorum
 from kraftlog.quorum.blocking_quorum import Quorum
+from kraftlog.quorum.session_client import AsyncSession, Session
+from kraftlog.quorum.session_machine import SessionMachine
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
 
-__all__ = ["AsyncQuorum", "CommittedBatch", "Quorum", "QuorumInfo", "ReplicaInfo", "StateMachine"]
+__all__ = [
+    "AsyncQuorum",
+    "AsyncSession",
+    "CommittedBatch",
+    "Quorum",
+    "QuorumInfo",
+    "ReplicaInfo",
+    "Session",
+    "SessionMachine",
+    "StateMachine",
+]

@@ -18,6 +18,7 @@ from kraftlog.quorum.proposals import Group
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routes import Routes
 from kraftlog.quorum.server import QuorumServer
+from kraftlog.quorum.session_client import AsyncSession
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.quorum.transfer import transfer_leadership
@@ -203,6 +204,11 @@ class AsyncQuorum:
         return self._options.node_id
 
     @property
+    def timeout_s(self) -> float:
+        """Seconds that a call waits when it is not given a time."""
+        return self._options.timeout_s
+
+    @property
     def address(self) -> str:
         """``host:port`` where this replica listens."""
         self._opened()
@@ -305,6 +311,22 @@ class AsyncQuorum:
             msg = "apply of the state machine gives no results; use propose"
             raise TypeError(msg)
         return applied.results
+
+    async def open_session(self, *, expires_after_s: float = 3600.0, timeout_s: float | None = None) -> AsyncSession:
+        """Open a session, whose commands are applied once, however often they have to be sent.
+
+        The state machine of every replica has to be a :class:`kraftlog.SessionMachine`.
+
+        Args:
+            expires_after_s: After so long without a command, by the clocks of leaders, it may be forgotten. A session
+                is also forgotten when 10 000 others were used after it.
+            timeout_s: Seconds to wait; ``timeout_s`` of the quorum when None.
+
+        Raises:
+            TypeError: The state machine knows no sessions.
+            QuorumError: And whatever else ``call`` raises.
+        """
+        return await AsyncSession.open(self, expires_after_s=expires_after_s, timeout_s=timeout_s)
 
     # Linearizable reads
 

@@ -13,6 +13,7 @@ from kraftlog.metrics import MetricsSnapshot
 from kraftlog.node.keyword_settings import check_keywords
 from kraftlog.own_thread import OwnThread
 from kraftlog.quorum.async_quorum import MAX_WAITING_CALLS, AsyncQuorum, Options
+from kraftlog.quorum.session_client import Session
 from kraftlog.quorum.state_machine import StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 
@@ -231,6 +232,11 @@ class Quorum:
     def call(self, commands: Sequence[bytes], *, timeout_s: float | None = None, forward: bool = True) -> Sequence[Any]:
         """Replicate commands and return the results of ``apply``; see :meth:`AsyncQuorum.call`."""
         return self._call(lambda: self._async.call(commands, timeout_s=timeout_s, forward=forward))
+
+    def open_session(self, *, expires_after_s: float = 3600.0, timeout_s: float | None = None) -> Session:
+        """Open a session, whose commands are applied once; see :meth:`AsyncQuorum.open_session`."""
+        session = self._call(lambda: self._async.open_session(expires_after_s=expires_after_s, timeout_s=timeout_s))
+        return Session(session, self._call)
 
     def read_barrier(self, *, timeout_s: float | None = None, max_staleness_s: float = 0.0) -> int:
         """Wait until a read here is linearizable, or no older than it may be; see :meth:`AsyncQuorum.read_barrier`.

@@ -104,3 +104,29 @@ def test_nothing_is_sent_if_nobody_waits_any_more():
         routes.close()
 
     asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_the_age_of_a_stale_read_counts_from_its_question():
+    """What was committed while the answer was on its way may be missing."""
+
+    async def run():
+        routes, link = follower()
+        asked = []
+
+        async def read_offset(endpoint):
+            asked.append(endpoint)
+            await asyncio.sleep(0.3)
+            return 0
+
+        async def wait_for_offset(offset):
+            assert offset == -1
+
+        link.read_offset, routes._log.wait_for_offset = read_offset, wait_for_offset
+        await routes.read_barrier(60, 0.0)
+        await routes.read_barrier(60, 60.0)
+        assert len(asked) == 1
+        await routes.read_barrier(60, 0.2)
+        assert len(asked) == 2
+        routes.close()
+
+    asyncio.run(asyncio.wait_for(run(), 30))

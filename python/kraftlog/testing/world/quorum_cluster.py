@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from random import Random
 from typing import Any, Final
 
-from kraftlog.errors import KraftlogError
+from kraftlog.errors import KraftlogError, SessionExpiredError
 from kraftlog.quorum.async_quorum import MAX_WAITING_CALLS, AsyncQuorum, Options
+from kraftlog.quorum.session_client import AsyncSession
+from kraftlog.quorum.session_machine import SessionMachine
 from kraftlog.quorum.settings import LISTENER_NAME
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
@@ -24,6 +27,7 @@ _QUORUM_ID: Final = "simulated"
 _TIMEOUT_S: Final = 3.0
 _PENDING_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.05
+_SESSION_S: Final = 10.0
 _PREFIXES: Final = ("controller.quorum.", "metadata.log.")
 
 
@@ -35,10 +39,11 @@ class _Commands(StateMachine):
         self._history = history
         self.commands: list[tuple[int, bytes]] = []
 
-    def apply(self, batch: CommittedBatch) -> None:
+    def apply(self, batch: CommittedBatch) -> Sequence[int]:
         for offset, command in batch:
             self._history.applied(self._name, offset, command)
             self.commands.append((offset, command))
+        return range(batch.base_offset, batch.last_offset + 1)
 
     def snapshot(self) -> Iterable[bytes]:
         return [b"%d %b" % pair for pair in self.commands]
@@ -62,6 +67,7 @@ class QuorumMachine(NodeMachine):
 
     Attributes:
         options: Further arguments of ``kraftlog.Quorum``.
+        has_sessions: Whether its client proposes in sessions.
     """
 
     def __init__(self, world: World, name: str, *, node_id: int, history: CommandHistory) -> None:
@@ -74,13 +80,14 @@ class QuorumMachine(NodeMachine):
         self.is_quiet: Callable[[], bool] = lambda: False
         self.quorum: AsyncQuorum | None = None
         self.options: dict[str, Any] = {}
+        self.has_sessions = False
 
     def start_node(self) -> None:
         """Begin to start the replica; ``start_task`` says when it serves."""
         loop = self.loop if self.node is None else self.start()
         commands = _Commands(self.name, self._history)
         options = Options(
-            machine=commands,
+            machine=SessionMachine(commands) if self.has_sessions else commands,
             data_dir=self.data_path,
             node_id=self.node_id,
             voters=self.voters,
@@ -123,23 +130,44 @@ class QuorumMachine(NodeMachine):
         if started.cancelled() or started.exception() is not None:
             return
         self.directory_id = Uuid.parse(quorum.directory_id)
+        session: AsyncSession | None = None
         while not self.is_quiet() and not self.is_shutting_down:
-            await self._propose(quorum)
+            if not self.has_sessions:
+                await self._propose(lambda command: quorum.propose([command]))
+            else:
+                session = await self._propose_in_session(quorum, session)
             await self._read(quorum, commands)
             await asyncio.sleep(_PAUSE_S)
 
-    async def _propose(self, quorum: AsyncQuorum) -> None:
+    async def _propose(self, propose: Callable[[bytes], Awaitable[int]]) -> KraftlogError | None:
         self._number += 1
         command = f"{self.name} {self._number}".encode()
         self._history.proposed(command, self.world.now_ns)
         try:
-            offset = await quorum.propose([command])
+            offset = await propose(command)
         except KraftlogError as error:
             if not getattr(error, "may_be_committed", True):
                 self._history.refused(command)
-        else:
-            self.acknowledged.append(offset)
-            self._history.committed(command, offset, self.world.now_ns)
+            return error
+        self.acknowledged.append(offset)
+        self._history.committed(command, offset, self.world.now_ns)
+        return None
+
+    async def _propose_in_session(self, quorum: AsyncQuorum, session: AsyncSession | None) -> AsyncSession | None:
+        """Propose as long as the quorum knows the session, and else open one."""
+        if session is None:
+            try:
+                session = await quorum.open_session(expires_after_s=_SESSION_S)
+            except KraftlogError:
+                return None
+        opened = session
+
+        async def propose(command: bytes) -> int:
+            (offset,) = await opened.call([command])
+            return int(offset)
+
+        error = await self._propose(propose)
+        return None if isinstance(error, SessionExpiredError) else session
 
     async def _read(self, quorum: AsyncQuorum, commands: _Commands) -> None:
         begun_ns = self.world.now_ns
@@ -185,7 +213,9 @@ class QuorumCluster(Cluster):
         ]
         settings = {name: value for name, value in (shape.properties or {}).items() if name.startswith(_PREFIXES)}
         voters = {machine.node_id: f"{machine.address}:{CONTROLLER_PORT}" for machine in machines}
+        has_sessions = not Random(f"{self.seed}/sessions").randrange(2)
         for machine in machines:
+            machine.has_sessions = has_sessions
             machine.voters, machine.settings, machine.options = voters, settings, self._options
             machine.is_quiet = lambda: self.is_quiet
         return machines
