@@ -6,6 +6,7 @@ from kraftlog.quorum.async_quorum import AsyncQuorum
 from kraftlog.quorum.blocking_quorum import Quorum
 from kraftlog.quorum.session_client import AsyncSession, Session
 from kraftlog.quorum.session_machine import SessionMachine
+from kraftlog.quorum.snapshot_info import SnapshotInfo, SnapshotProgress
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
 
@@ -18,5 +19,7 @@ __all__ = [
     "ReplicaInfo",
     "Session",
     "SessionMachine",
+    "SnapshotInfo",
+    "SnapshotProgress",
     "StateMachine",
 ]

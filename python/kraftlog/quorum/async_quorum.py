@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kraftlog.errors import ErrorCode, KafkaError, NodeClosedError
+from kraftlog.errors import DeadlineError, ErrorCode, KafkaError, NodeClosedError
 from kraftlog.metrics import Metrics, MetricsSnapshot, to_prometheus_text
 from kraftlog.metrics.listener import MetricsListener
 from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.node.config import METRICS_LISTENER, ConfigError, NodeConfig
 from kraftlog.node.quorum_settings import metadata_log_config, raft_config
+from kraftlog.quorum.committed import committed_batches
 from kraftlog.quorum.proposals import Group
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routes import Routes
 from kraftlog.quorum.server import QuorumServer
 from kraftlog.quorum.session_client import AsyncSession
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
-from kraftlog.quorum.state_machine import StateMachine
+from kraftlog.quorum.snapshot_info import SnapshotInfo, SnapshotProgress
+from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.quorum.transfer import transfer_leadership
 from kraftlog.raft.voter_set import Endpoint, VoterSet
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, describe
@@ -358,6 +360,56 @@ class AsyncQuorum:
             msg = f"max_staleness_s is at least 0, not {max_staleness_s}"
             raise ValueError(msg)
         return await self._routes.read_barrier(timeout_s, max_staleness_s)
+
+    # The log and its snapshots
+
+    def committed(self, start_offset: int | None = None) -> AsyncIterator[CommittedBatch]:
+        """Follow the committed commands, in order, each once, as soon as this replica has applied them; without end.
+
+        A replica that only follows (``join`` without ``auto_join``) is a place to do that without a part in elections
+        and majorities. Offsets name commands: what was handled up to ``batch.last_offset`` goes on at the next one,
+        on any replica.
+
+        Args:
+            start_offset: Of the first command (inclusive); None for what is applied from now on.
+
+        Yields:
+            Batches of commands.
+
+        Raises:
+            ValueError: A negative offset.
+            OffsetOutOfRangeError: A snapshot stands for commands that were dropped from this replica's log, before or
+                while they were to be given out: begin with the state machine's state.
+            NodeClosedError: The quorum was closed, or this replica failed.
+        """
+        return committed_batches(self._opened(), start_offset, self._routes.check_running)
+
+    async def snapshot(self, *, timeout_s: float | None = None) -> SnapshotInfo:
+        """Have a snapshot with the effect of everything that is applied here now; returns once it is on the disk.
+
+        It is taken as those are that this replica takes by itself: ``StateMachine.snapshot`` is called between two
+        batches, and what it gives is written by another thread.
+
+        Args:
+            timeout_s: Seconds to wait; ``timeout_s`` of the quorum when None.
+
+        Raises:
+            DeadlineError: It is not on the disk in time: it is still being written, or the state machine gives none.
+            NodeClosedError: The quorum was closed, or this replica failed.
+        """
+        self._routes.check_running()
+        try:
+            async with asyncio.timeout(self._options.timeout_s if timeout_s is None else timeout_s):
+                found, size_bytes = await self._log.checkpoint(self._routes.check_running)
+        except TimeoutError:
+            raise DeadlineError("the snapshot was not written in time") from None
+        return SnapshotInfo(found.end_offset, found.epoch, size_bytes)
+
+    @property
+    def snapshot_progress(self) -> SnapshotProgress | None:
+        """Of the snapshot that is being written; None while none is."""
+        found = self._opened().snapshots.progress
+        return None if found is None else SnapshotProgress(found.end_offset, found.record_count, found.size_bytes)
 
     # Members
 

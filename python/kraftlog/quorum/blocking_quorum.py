@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,7 +14,8 @@ from kraftlog.node.keyword_settings import check_keywords
 from kraftlog.own_thread import OwnThread
 from kraftlog.quorum.async_quorum import MAX_WAITING_CALLS, AsyncQuorum, Options
 from kraftlog.quorum.session_client import Session
-from kraftlog.quorum.state_machine import StateMachine
+from kraftlog.quorum.snapshot_info import SnapshotInfo, SnapshotProgress
+from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
 
 __all__ = ["Quorum"]
@@ -244,6 +245,25 @@ class Quorum:
         The state machine goes on changing on its own thread: what is read has to be safe to read meanwhile.
         """
         return self._call(lambda: self._async.read_barrier(timeout_s=timeout_s, max_staleness_s=max_staleness_s))
+
+    def committed(self, start_offset: int | None = None) -> Iterator[CommittedBatch]:
+        """Follow the committed commands, as the caller asks for the next ones; see :meth:`AsyncQuorum.committed`."""
+        batches = self._async.committed(start_offset)
+
+        async def following() -> CommittedBatch:
+            return await anext(batches)
+
+        while True:
+            yield self._call(following)
+
+    def snapshot(self, *, timeout_s: float | None = None) -> SnapshotInfo:
+        """Have a snapshot of everything that is applied here now; see :meth:`AsyncQuorum.snapshot`."""
+        return self._call(lambda: self._async.snapshot(timeout_s=timeout_s))
+
+    @property
+    def snapshot_progress(self) -> SnapshotProgress | None:
+        """Of the snapshot that is being written; None while none is."""
+        return self._async.snapshot_progress
 
     def describe(self, *, timeout_s: float | None = None) -> QuorumInfo:
         """Voters and observers; see :meth:`AsyncQuorum.describe`."""

@@ -47,6 +47,10 @@ class SnapshotWriter:
         on_frozen: Called once with the id when the checkpoint is durable under its name, never otherwise.
         naming: Held while the checkpoint gets its name and ``on_frozen`` runs.
 
+    Attributes:
+        snapshot_id: As given.
+        size_bytes: Written so far.
+
     Raises:
         ValueError: A voter set at kraft.version 0 (SNAP-08).
         OSError: The file cannot be created.
@@ -79,7 +83,7 @@ class SnapshotWriter:
         self._path = new_part_path(directory, snapshot_id)
         self._values: list[bytes] = []
         self._next_offset = record_count
-        self._size_bytes = 0
+        self.size_bytes = 0
         self._file: NewFile | None = create_file(self._path)
         try:
             self._write(header)
@@ -126,7 +130,7 @@ class SnapshotWriter:
             self.close()
             self._path.unlink(missing_ok=True)
             raise
-        return self._size_bytes
+        return self.size_bytes
 
     def close(self) -> None:
         """Throw away what is not frozen; harmless afterwards."""
@@ -165,4 +169,4 @@ class SnapshotWriter:
         view = memoryview(data)
         while view:
             view = view[file.write(view) :]
-        self._size_bytes += len(data)
+        self.size_bytes += len(data)

@@ -12,7 +12,9 @@ from kraftlog.errors import (
     ErrorCode,
     KafkaError,
     LeadershipTransferError,
+    NodeClosedError,
     NotLeaderError,
+    OffsetOutOfRangeError,
     TooManyCallsError,
 )
 from kraftlog.testing.world.quorum_cluster import QuorumCluster, commands
@@ -144,6 +146,8 @@ def test_more_calls_than_may_wait_fail_at_once():
         cluster.run_for(2_000)
 
         async def propose_all():
+            for number in range(15):
+                cluster.history.proposed(b"%d" % number, cluster.world.now_ns)
             calls = [other.quorum.propose([b"%d" % number], timeout_s=2) for number in range(15)]
             calls += [other.quorum.read_barrier(timeout_s=2) for _ in range(5)]
             return await asyncio.gather(*calls, return_exceptions=True)
@@ -152,3 +156,109 @@ def test_more_calls_than_may_wait_fail_at_once():
         assert ends == {DeadlineError: 10, TooManyCallsError: 10}
         cluster.recover()
         ask(other, other.quorum.read_barrier())
+
+
+async def follow(quorum, start_offset, commands):
+    async for batch in quorum.committed(start_offset):
+        commands.extend(batch)
+
+
+def test_committed_commands_are_followed_on_each_replica(cluster):
+    found = {name: [] for name in cluster.nodes}
+    following = {
+        name: machine.loop.create_task(follow(machine.quorum, index * 20, found[name]))
+        for index, (name, machine) in enumerate(cluster.nodes.items())
+    }
+    late = []
+    cluster.run_for(1_000)
+    other = other_of(cluster)
+    now = other.quorum.applied_end_offset
+    behind = other.loop.create_task(follow(other.quorum, None, late))
+    cluster.run_for(1_000)
+    cluster.power_off(cluster.controller)
+    cluster.run_for(5_000)
+    cluster.become_quiet()
+    cluster.run_for(3_000)
+    alive = [name for name, machine in cluster.nodes.items() if machine.is_running]
+    every = max(found.values(), key=len)
+    assert [offset for offset, _ in every] == sorted({offset for offset, _ in every})
+    for name in alive:
+        first = found[name][0][0]
+        assert found[name] == [pair for pair in every if pair[0] >= first]
+        assert not following[name].done()
+    assert late == [pair for pair in every if pair[0] >= now]
+    machine = cluster.nodes[alive[0]]
+    ask(machine, machine.quorum.close())
+    cluster.run_for(10)
+    with pytest.raises(NodeClosedError):
+        following[alive[0]].result()
+    behind.cancel()
+
+
+def test_commands_that_a_snapshot_stands_for_are_not_followed():
+    settings = {"internal.metadata.log.segment.bytes": "1024", "metadata.max.retention.bytes": "2048"}
+    with QuorumCluster(23, properties=settings) as cluster:
+        cluster.run_for(5_000)
+        leader, commands = leader_of(cluster), []
+        following = leader.loop.create_task(follow(leader.quorum, 0, commands))
+        cluster.run_for(1_000)
+        assert commands
+        assert not following.done()
+        before = leader.quorum.applied_end_offset
+        for _ in range(3):
+            cluster.run_for(3_000)
+            taken = ask(leader, leader.quorum.snapshot())
+            assert taken.end_offset >= before
+            assert taken.size_bytes > 1_000
+            before = leader.quorum.applied_end_offset
+        cluster.become_quiet()
+        cluster.run_for(120_000)
+        assert leader.quorum.replicated_log.log.log_start_offset > 0
+        following = leader.loop.create_task(follow(leader.quorum, 0, commands))
+        cluster.run_for(10)
+        with pytest.raises(OffsetOutOfRangeError, match="in a checkpoint alone"):
+            following.result()
+        finish(cluster)
+
+
+def test_a_snapshot_is_taken_when_it_is_asked_for(cluster):
+    leader = leader_of(cluster)
+    applied = leader.quorum.applied_end_offset
+    taken = ask(leader, leader.quorum.snapshot())
+    assert taken.end_offset >= applied
+    newest = leader.quorum.replicated_log.log.snapshots[-1]
+    assert (newest[0].end_offset, newest[0].epoch, newest[1]) == (taken.end_offset, taken.epoch, taken.size_bytes)
+    cluster.become_quiet()
+    cluster.run_for(1_000)
+    first = ask(leader, leader.quorum.snapshot())
+    assert ask(leader, leader.quorum.snapshot()) == first, "nothing was applied since"
+    cluster.power_off(leader.name, data="nothing")
+    cluster.start(leader.name)
+    cluster.recover()
+    assert leader.quorum.replicated_log.log.snapshots[-1][0].end_offset == first.end_offset
+    assert leader.quorum.snapshot_progress is None
+
+
+def test_two_that_ask_get_a_snapshot_of_what_was_applied_when_they_asked(cluster):
+    leader = leader_of(cluster)
+
+    async def ask_twice():
+        first = asyncio.ensure_future(leader.quorum.snapshot())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        progress = leader.quorum.snapshot_progress
+        await leader.quorum.propose([b"more"])
+        applied = leader.quorum.applied_end_offset
+        return progress, applied, await first, await leader.quorum.snapshot()
+
+    cluster.history.proposed(b"more", cluster.world.now_ns)
+    progress, applied, first, second = ask(leader, ask_twice())
+    assert progress.end_offset == first.end_offset < applied <= second.end_offset
+
+
+def test_a_state_machine_that_gives_no_snapshot_has_none(cluster):
+    leader = leader_of(cluster)
+    leader.state_machine.snapshot = lambda: None
+    with pytest.raises(DeadlineError, match="snapshot"):
+        ask(leader, leader.quorum.snapshot(timeout_s=2))
+    assert leader.quorum.is_leader

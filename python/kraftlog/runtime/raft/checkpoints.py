@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
 from kraftlog import host
 from kraftlog.errors import LogError
@@ -17,7 +18,7 @@ from kraftlog.storage.snapshot_file import SnapshotId
 from kraftlog.storage.snapshot_writer import SnapshotWriter
 from kraftlog.types import Offset
 
-__all__ = ["Checkpoints", "StateValues"]
+__all__ = ["CheckpointProgress", "Checkpoints", "StateValues"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,21 @@ StateValues = Iterable[bytes] | Callable[[], Iterable[bytes]]
 # Not a setting in Kafka either.
 CLEAN_INTERVAL_S = 60.0
 RETRY_S = 10.0  # after a checkpoint for whose file no descriptor was left
+
+
+@dataclass(slots=True)
+class CheckpointProgress:
+    """How far a checkpoint that is being written is.
+
+    Attributes:
+        end_offset: What it stands for ends there (exclusive).
+        record_count: Records of the state that were encoded so far.
+        size_bytes: What was handed to the disk so far.
+    """
+
+    end_offset: int
+    record_count: int = 0
+    size_bytes: int = 0
 
 
 class Checkpoints:
@@ -51,6 +67,7 @@ class Checkpoints:
     Attributes:
         bytes_since_last: Bytes of committed batches behind the newest checkpoint.
         high_watermark: What is committed (exclusive): the log is not cleaned beyond it.
+        progress: Of the checkpoint that is being written; None while none is. Its writer's thread changes it.
     """
 
     def __init__(
@@ -83,6 +100,7 @@ class Checkpoints:
         self._not_before_s = 0.0
         self._postponed_bytes = 0
         self._task: asyncio.Task[None] | None = None
+        self.progress: CheckpointProgress | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -104,6 +122,11 @@ class Checkpoints:
         age_ms = (host.monotonic_s() - self._last_s) * 1000
         due_bytes = max(self.max_bytes, self._newest_bytes) if self._outgrows_last else self.max_bytes
         return self.bytes_since_last >= due_bytes or 0 < self.max_interval_ms <= age_ms
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written, or old ones are dropped."""
+        return self._task is not None
 
     def on_loaded(self) -> None:
         """The log was replaced by a checkpoint of the leader."""
@@ -154,8 +177,9 @@ class Checkpoints:
         loop = asyncio.get_running_loop()
         try:
             if writer is not None:
+                progress = self.progress = CheckpointProgress(writer.snapshot_id.end_offset)
                 try:
-                    size_bytes = await loop.run_in_executor(self._writer, _write, writer, values)
+                    size_bytes = await loop.run_in_executor(self._writer, _write, writer, values, progress)
                 except OSError as error:
                     if is_disk_failure(error):
                         self._on_failure(error)
@@ -165,6 +189,8 @@ class Checkpoints:
                 except Exception as error:  # noqa: BLE001  whatever the state's own encoding raises ends the replica, too
                     self._on_failure(error)
                     return
+                finally:
+                    self.progress = None
                 self._newest_bytes = size_bytes
                 self._on_written(writer.snapshot_id, size_bytes)
             await self._clean(loop)
@@ -200,9 +226,15 @@ class Checkpoints:
         self._writer.shutdown(wait=True)
 
 
-def _write(writer: SnapshotWriter, values: StateValues) -> int:
+def _write(writer: SnapshotWriter, values: StateValues, progress: CheckpointProgress) -> int:
+    def counted() -> Iterator[bytes]:
+        for value in values() if callable(values) else values:
+            progress.record_count += 1
+            progress.size_bytes = writer.size_bytes
+            yield value
+
     with writer:
-        writer.append(values() if callable(values) else values)
+        writer.append(counted())
         return writer.freeze()
 
 

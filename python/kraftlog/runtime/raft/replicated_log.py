@@ -46,6 +46,7 @@ STOP_TIMEOUT_S = 5.0
 # Who does not lead only stays for its vote, which the election of another one's successor may need.
 FOLLOWER_STOP_TIMEOUT_S = 1.0
 _LOOK_AGAIN_S = 0.02
+_ASK_AGAIN_S = 0.05
 # Of batches, applied in one turn of the loop; the batch that exceeds it is applied whole.
 APPLY_BYTES_PER_TURN = 256 * 1024
 _NO_LIMIT = 2**63
@@ -504,9 +505,32 @@ class ReplicatedLog(Generic[P]):
 
     # Checkpoints
 
-    def _maybe_checkpoint(self, high_watermark: Offset) -> None:
+    async def checkpoint(self, check_running: Callable[[], None]) -> tuple[SnapshotId, int]:
+        """Wait for a checkpoint of everything that is applied now; begin it where there is none yet.
+
+        Args:
+            check_running: Raises when none will be written any more.
+
+        Returns:
+            Its id and its size in bytes.
+        """
+        wanted = self.applied_end_offset
+        while True:
+            check_running()
+            found = self.log.snapshots
+            if found and found[-1][0].end_offset >= wanted:
+                return found[-1]
+            await self.snapshots.finish()
+            check_running()
+            if not self.snapshots.is_busy:
+                self.driver.tell(lambda: self._maybe_checkpoint(self.snapshots.high_watermark, is_asked=True))
+            if not self.snapshots.is_busy:  # the machine has none to give now, or nothing is committed
+                await asyncio.sleep(_ASK_AGAIN_S)
+
+    def _maybe_checkpoint(self, high_watermark: Offset, *, is_asked: bool = False) -> None:
         self.snapshots.high_watermark = high_watermark
-        if not self.snapshots.is_due:
+        is_wanted = is_asked and self.snapshots.bytes_since_last > 0 and not self.snapshots.is_busy
+        if not is_wanted and not self.snapshots.is_due:
             return
         values = self._machine.take_state()
         if values is None:

@@ -68,6 +68,7 @@ class QuorumMachine(NodeMachine):
     Attributes:
         options: Further arguments of ``kraftlog.Quorum``.
         has_sessions: Whether its client proposes in sessions.
+        state_machine: Of the process that runs.
     """
 
     def __init__(self, world: World, name: str, *, node_id: int, history: CommandHistory) -> None:
@@ -81,13 +82,15 @@ class QuorumMachine(NodeMachine):
         self.quorum: AsyncQuorum | None = None
         self.options: dict[str, Any] = {}
         self.has_sessions = False
+        self.state_machine: StateMachine | None = None
 
     def start_node(self) -> None:
         """Begin to start the replica; ``start_task`` says when it serves."""
         loop = self.loop if self.node is None else self.start()
         commands = _Commands(self.name, self._history)
+        self.state_machine = SessionMachine(commands) if self.has_sessions else commands
         options = Options(
-            machine=SessionMachine(commands) if self.has_sessions else commands,
+            machine=self.state_machine,
             data_dir=self.data_path,
             node_id=self.node_id,
             voters=self.voters,

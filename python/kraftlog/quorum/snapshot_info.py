@@ -1,0 +1,37 @@
+"""What users are told of snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SnapshotInfo", "SnapshotProgress"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInfo:
+    """A snapshot on this replica's disk.
+
+    Args:
+        end_offset: It holds the effect of all commands below.
+        epoch: Leader epoch of the last of them.
+        size_bytes: Of its file.
+    """
+
+    end_offset: int
+    epoch: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotProgress:
+    """How far a snapshot is that is being written.
+
+    Args:
+        end_offset: It will hold the effect of all commands below.
+        record_count: Records that the state machine has given so far.
+        size_bytes: What of its file was written so far.
+    """
+
+    end_offset: int
+    record_count: int
+    size_bytes: int
