@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -105,6 +106,25 @@ class Core:
         return getattr(self._world, name)
 
 
+class LateExecutor(Executor):
+    """A thread that loads a snapshot some time after it was asked to."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+
+    def submit(self, work: Any, /, *arguments: Any, **_: Any) -> Any:
+        done: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work(*arguments))
+            except Exception as error:  # noqa: BLE001  as an executor does
+                done.set_exception(error)
+
+        asyncio.get_running_loop().call_later(self._rng.choice((0.0, 0.005, 0.05)), run)
+        return done
+
+
 class ModelLog(ReplicatedLog[Any]):
     """The product's log over a model of what is below it."""
 
@@ -123,8 +143,14 @@ class ModelLog(ReplicatedLog[Any]):
         self._unbegun_rounds = set()
         self.log = world  # type: ignore[assignment]
         self.snapshots = SimpleNamespace(  # type: ignore[assignment]
-            bytes_since_last=0, high_watermark=0, is_due=False, on_loaded=lambda: None
+            bytes_since_last=0,
+            high_watermark=0,
+            is_due=False,
+            is_busy=False,
+            on_loaded=lambda: None,
+            writer=LateExecutor(world.rng),
         )
+        self.loading = self._loading_task = self._work_at_start = None
         self.driver = world  # type: ignore[assignment]
         self.raft = Core(world)  # type: ignore[assignment]
         self.applied_end_offset = Offset(0)
@@ -449,7 +475,7 @@ class ProposalHistory:
                 self.fetch()
                 self.commit()
                 self.tell_committed()
-            self.turn()
+            self.turn(0.01)
             self.check()
             if not self.proposals and self.log.applied_end_offset == end_of(self.cluster, self.cluster_start):
                 break

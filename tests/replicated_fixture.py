@@ -45,7 +45,7 @@ class Recorder:
 
     def load_snapshot(self, snapshot_id, snapshot):
         self.loaded.append(snapshot_id)
-        self.values = list(snapshot.values)
+        self.values = list(snapshot.each_value())
 
     def apply_proposed(self, proposed):
         self.values += proposed.payload

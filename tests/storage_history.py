@@ -270,8 +270,9 @@ class StorageHistory:
         latest = self.log.read_latest_snapshot()
         if start > 0 and (latest is None or start not in {each.end_offset for each, _ in self.log.snapshots}):
             raise violated("INV-15", f"the log starts at {start}, the checkpoints are {self.log.snapshots}")
-        if latest is not None and latest[1].values != self.state(latest[0].end_offset):
-            raise violated("INV-16", f"checkpoint {latest[0]} has {latest[1].values}")
+        values = [] if latest is None else list(latest[1].each_value())
+        if latest is not None and values != self.state(latest[0].end_offset):
+            raise violated("INV-16", f"checkpoint {latest[0]} has {values}")
         self.durable_end, self.durable_start = end, start
         self.log.flush()
         self.counts["opened"] += 1

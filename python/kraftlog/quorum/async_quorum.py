@@ -107,6 +107,12 @@ class AsyncQuorum:
             if config.metrics_listener is not None:
                 await self._listen_for_metrics(*config.metrics_listener)
             self._start(config)
+            try:
+                await self._log.wait_loaded()
+            except BaseException:
+                await self._log.stop(self._replica.close)
+                self._routes.close()
+                raise
         except BaseException:
             self._metrics_listener.close()
             if hasattr(self, "_server"):
@@ -410,6 +416,15 @@ class AsyncQuorum:
         """Of the snapshot that is being written; None while none is."""
         found = self._opened().snapshots.progress
         return None if found is None else SnapshotProgress(found.end_offset, found.record_count, found.size_bytes)
+
+    @property
+    def restore_progress(self) -> SnapshotProgress | None:
+        """Of the snapshot that the state machine takes in; None while it takes in none."""
+        found = self._opened().loading
+        if found is None:
+            return None
+        size_bytes = next((size for known, size in self._log.log.snapshots if known == found.snapshot_id), 0)
+        return SnapshotProgress(found.snapshot_id.end_offset, found.record_count, size_bytes)
 
     # Members
 

@@ -265,6 +265,11 @@ class Quorum:
         """Of the snapshot that is being written; None while none is."""
         return self._async.snapshot_progress
 
+    @property
+    def restore_progress(self) -> SnapshotProgress | None:
+        """Of the snapshot that the state machine takes in; None while it takes in none."""
+        return self._async.restore_progress
+
     def describe(self, *, timeout_s: float | None = None) -> QuorumInfo:
         """Voters and observers; see :meth:`AsyncQuorum.describe`."""
         return self._call(lambda: self._async.describe(timeout_s=timeout_s))

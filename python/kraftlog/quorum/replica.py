@@ -26,6 +26,7 @@ from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
 if TYPE_CHECKING:
     from kraftlog._kraftlog import RecordBatch
     from kraftlog.runtime.raft.checkpoints import StateValues
+    from kraftlog.runtime.raft.loading import Loading, LoadingWork
     from kraftlog.storage.snapshot_file import Snapshot
     from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 
@@ -206,10 +207,24 @@ class QuorumReplica:
 
     # What the log tells
 
-    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """Give the machine a state."""
-        self._call(lambda: self._machine.restore(snapshot.values))
-        self.watched.on_snapshot(snapshot_id.end_offset)
+    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadingWork:
+        """What gives the machine a state."""
+
+        def load(loading: Loading) -> Callable[[], None]:
+            try:
+                put_in_place = self._call(lambda: self._machine.load(loading.counted(snapshot.each_value())))
+            except StateMachineError:
+                if loading.error is not None:
+                    raise loading.error from None  # the machine only passed it on
+                raise
+
+            def finish() -> None:
+                self._call(put_in_place)
+                self.watched.on_snapshot(snapshot_id.end_offset)
+
+            return finish
+
+        return load
 
     def apply_proposed(self, proposed: Proposed[Group]) -> None:
         """Give the machine what this replica proposed itself, as it was proposed."""

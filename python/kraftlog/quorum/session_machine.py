@@ -157,7 +157,24 @@ class SessionMachine(StateMachine):
         Raises:
             CorruptRecordError: What it says of sessions cannot be read.
         """
-        self.machine.restore(records[self._take_table(iter(records)) :])
+        self.load(iter(records))()
+
+    def load(self, records: Iterator[bytes]) -> Callable[[], None]:
+        """Prepare the sessions and the state of a checkpoint.
+
+        Raises:
+            CorruptRecordError: What it says of sessions cannot be read.
+        """
+        table = _Table.read(records)
+        put_in_place = self.machine.load(table.others)
+
+        def finish() -> None:
+            self._now_ms, self._sessions = table.now_ms, table.sessions
+            self._ends = [(session.end_ms, session_id) for session_id, session in table.sessions.items()]
+            heapq.heapify(self._ends)
+            put_in_place()
+
+        return finish
 
     def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
         """Tell the machine."""
@@ -218,27 +235,39 @@ class SessionMachine(StateMachine):
             records.append(b"".join(parts))
         return records
 
-    def _take_table(self, records: Iterator[bytes]) -> int:
-        """Read the sessions of a checkpoint; return how many of its records they take."""
-        self._sessions.clear()
-        self._ends.clear()
-        self._now_ms = 0
-        first = next(records, b"")
-        if not first.startswith(_MAGIC):
-            return 0
+
+class _Table:
+    """The sessions of a checkpoint, and the records behind them."""
+
+    def __init__(self, others: Iterator[bytes]) -> None:
+        self.now_ms = 0
+        self.sessions: OrderedDict[int, _Session] = OrderedDict()
+        self.others = others
+
+    @classmethod
+    def read(cls, records: Iterator[bytes]) -> _Table:
+        """Take the records of sessions from the beginning of a checkpoint; it may have none.
+
+        Raises:
+            CorruptRecordError: They cannot be read.
+        """
+        first = next(records, None)
+        if first is None or not first.startswith(_MAGIC):
+            return cls(records if first is None else chain([first], records))
+        table = cls(records)
         try:
             count: int
-            _, self._now_ms, count = _TABLE.unpack(first)
+            _, table.now_ms, count = _TABLE.unpack(first)
             kept = list(islice(records, count))
             if len(kept) != count:
                 _fail(f"it names {count} sessions and has {len(kept)}")
             for record in kept:
-                self._take_session(record)
-        except (struct.error, UnicodeDecodeError, ValueError) as error:
+                table._take(record)
+        except (struct.error, ValueError) as error:
             raise CorruptRecordError(f"the sessions of a checkpoint cannot be read: {error}") from error
-        return 1 + count
+        return table
 
-    def _take_session(self, record: bytes) -> None:
+    def _take(self, record: bytes) -> None:
         magic, session_id, last_ms, timeout_ms, first_unanswered, count = _SESSION.unpack_from(record)
         if magic != _MAGIC:
             _fail("a session is missing")
@@ -251,8 +280,7 @@ class SessionMachine(StateMachine):
                 _fail(f"a result of {size} bytes")
             session.answers[sequence] = SessionAnswer(_decode_result(kind, record[position : position + size]))
             position += size
-        self._sessions[session_id] = session
-        heapq.heappush(self._ends, (session.end_ms, session_id))
+        self.sessions[session_id] = session
 
 
 class _Pass:

@@ -24,12 +24,12 @@ class SnapshotInfo:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotProgress:
-    """How far a snapshot is that is being written.
+    """How far a snapshot is that is being written, or taken in.
 
     Args:
-        end_offset: It will hold the effect of all commands below.
-        record_count: Records that the state machine has given so far.
-        size_bytes: What of its file was written so far.
+        end_offset: It holds the effect of all commands below.
+        record_count: Records that the state machine has given so far, or got.
+        size_bytes: What of its file was written so far; of one that is taken in, the whole file.
     """
 
     end_offset: int

@@ -70,7 +70,23 @@ class StateMachine(ABC):
 
     @abstractmethod
     def restore(self, records: Sequence[bytes]) -> None:
-        """Replace the state by that of a checkpoint: at the start, and after falling far behind."""
+        """Replace the state by that of a checkpoint: at the start, and after falling far behind. See ``load``."""
+
+    def load(self, records: Iterator[bytes]) -> Callable[[], None]:
+        """Prepare the state of a snapshot on another thread; what this returns puts it in place, on the loop.
+
+        Without a method of its own, a machine gets all records at once by ``restore``. One with a large state overrides
+        this: it takes the records one by one, as they are read from the file, and builds a second state beside the one
+        that is still read. Nothing is applied before that is in place; the replica votes and replicates meanwhile.
+
+        Args:
+            records: Of the snapshot; it raises when the snapshot is not wanted any more, or cannot be read.
+
+        Returns:
+            What takes the new state; it must not block.
+        """
+        kept = list(records)
+        return lambda: self.restore(kept)
 
     def on_leader_change(  # noqa: B027  most have nothing to do
         self, leader_id: int | None, epoch: int

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from pathlib import Path
 
 from kraftlog._kraftlog import FileSlice, Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
@@ -18,6 +19,7 @@ from kraftlog.storage.snapshot_file import (
     BOOTSTRAP_SNAPSHOT_ID,
     Snapshot,
     SnapshotId,
+    check_snapshot,
     list_snapshots,
     mark_deleted,
     read_snapshot,
@@ -261,7 +263,7 @@ class MetadataLog:
             if snapshot_id == BOOTSTRAP_SNAPSHOT_ID or snapshot_id.end_offset < self.log_start_offset:
                 continue
             try:
-                return snapshot_id, read_snapshot(self.directory / snapshot_id.file_name)
+                return snapshot_id, check_snapshot(self.directory / snapshot_id.file_name)
             except CorruptRecordError as error:
                 logger.error("checkpoint %s is damaged and left out: %s", snapshot_id, error)
         if self.log_start_offset > 0:
@@ -387,7 +389,7 @@ class MetadataLog:
         part = self._parts[snapshot_id]
         target = self.directory / snapshot_id.file_name
         source = part if part.exists() else target
-        snapshot = read_snapshot(source)
+        snapshot = check_snapshot(source)
         size_bytes = source.stat().st_size
         source.chmod(READ_ONLY)
         with self._checkpoint_lock:
@@ -399,7 +401,7 @@ class MetadataLog:
             flush_directory(self.directory)
             self._snapshots = [snapshot_id]
         del self._parts[snapshot_id]
-        return snapshot, size_bytes
+        return replace_fields(snapshot, path=target), size_bytes
 
     def clean(self, *, now_ms: int, high_watermark: int) -> SnapshotId | None:
         """Drop old checkpoints and the segments before the oldest one that stays, by size and age (KIP-630).

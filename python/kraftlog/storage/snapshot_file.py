@@ -7,8 +7,9 @@ Voters), data batches, and a control batch with SnapshotFooter. Offsets inside t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from pathlib import Path
 
 from kraftlog._kraftlog import RecordBatch, encode_batch, read_batches
@@ -30,6 +31,7 @@ __all__ = [
     "SNAPSHOT_RECORDS_PER_BATCH",
     "Snapshot",
     "SnapshotId",
+    "check_snapshot",
     "encode_snapshot",
     "encode_snapshot_footer",
     "encode_snapshot_header",
@@ -45,6 +47,7 @@ __all__ = [
 SNAPSHOT_RECORDS_PER_BATCH = 1024
 _BATCH_PREFIX_BYTES = 12  # base offset and length
 _HEADER_MAX_BYTES = 1 << 20
+_PART_BYTES = 1 << 20
 _LEFT_OVER = re.compile(r"\d{20}-\d{10}(-.*)?\.checkpoint\.part|\d{20}-\d{10}\.checkpoint\.deleted")
 
 BOOTSTRAP_SNAPSHOT_ID = SnapshotId(Offset(0), Epoch(0))
@@ -52,19 +55,35 @@ BOOTSTRAP_SNAPSHOT_ID = SnapshotId(Offset(0), Epoch(0))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """A checkpoint read whole.
+    """A checkpoint: its control records, and the values of its data records or where they are.
 
     Args:
         last_contained_log_timestamp: Append time of the last record the snapshot stands for, Unix ms.
         kraft_version: Level of its KRaftVersion record; 0 when it has none.
         voters: Its Voters record, if any.
         values: Values of the data records (framed metadata records), in order.
+        path: Where the values are, if they have not been read.
     """
 
     last_contained_log_timestamp: int = 0
     kraft_version: int = 0
     voters: VotersRecord | None = None
     values: list[bytes] = field(default_factory=list)
+    path: Path | None = None
+
+    def each_value(self) -> Iterator[bytes]:
+        """The values of the data records, in order; those of a file are read as they are asked for.
+
+        Raises:
+            OSError: The file cannot be read, or is gone.
+            CorruptRecordError: A batch is damaged.
+        """
+        if self.path is None:
+            yield from self.values
+            return
+        for batch in _batches_of(self.path):
+            if not batch.is_control:
+                yield from (value for value in batch.values() if value is not None)
 
 
 def _control_batch(records: Sequence[Message], *, base_offset: int, epoch: int, now_ms: int) -> bytes:
@@ -207,18 +226,75 @@ def read_snapshot(path: Path) -> Snapshot:
         FileNotFoundError: There is no such file.
         CorruptRecordError: A batch is damaged, or header or footer are missing: the file is not a whole snapshot.
     """
-    data = path.read_bytes()
+    values: list[bytes] = []
+    snapshot = _scan(path, read_batches(path.read_bytes()), values)
+    return replace_fields(snapshot, values=values)
+
+
+def check_snapshot(path: Path) -> Snapshot:
+    """Read a checkpoint as ``read_snapshot`` does, but keep no values: memory holds a part of the file at a time.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        CorruptRecordError: As of ``read_snapshot``.
+    """
+    return replace_fields(_scan(path, _batches_of(path), None), path=path)
+
+
+def _batches_of(path: Path) -> Iterator[RecordBatch]:
+    """The batches of a checkpoint, read in parts of about a megabyte; each CRC is checked."""
+    position = 0
+    with path.open("rb") as file:
+        rest = b""
+        while True:
+            # A batch that is larger than a part is read at once.
+            data = file.read(max(_PART_BYTES, _first_batch_bytes(rest) - len(rest)))
+            rest += data
+            end = len(rest) if not data else _whole_batches_end(rest)
+            if end:
+                try:
+                    yield from read_batches(rest[:end])
+                except CorruptRecordError as error:
+                    msg = f"{path}: in the batches from position {position} on: {error}"
+                    raise CorruptRecordError(msg) from error
+                position, rest = position + end, rest[end:]
+            if not data:
+                return
+
+
+def _whole_batches_end(data: bytes) -> int:
+    """Where the last batch ends that is whole, by their lengths; a length that none has ends them, too."""
+    end = 0
+    while True:
+        size_bytes = _first_batch_bytes(data, end)
+        if not size_bytes or end + size_bytes > len(data):
+            return end
+        end += size_bytes
+
+
+def _first_batch_bytes(data: bytes, start: int = 0) -> int:
+    """Of the batch that begins at ``start``, by its length, which no checksum covers; 0 if it is not known."""
+    if len(data) - start < _BATCH_PREFIX_BYTES:
+        return 0
+    size_bytes = int.from_bytes(data[start + 8 : start + _BATCH_PREFIX_BYTES], "big", signed=True)
+    return _BATCH_PREFIX_BYTES + size_bytes if size_bytes > 0 else 0
+
+
+def _scan(path: Path, batches: Iterable[RecordBatch], values: list[bytes] | None) -> Snapshot:
+    """Look through a checkpoint; the values of its data records are added to ``values``."""
     last_contained_log_timestamp: int | None = None
     kraft_version = 0
     voters: VotersRecord | None = None
-    values: list[bytes] = []
     finished = False
-    for batch in read_batches(data):
+    size_bytes = 0
+    for batch in batches:
+        size_bytes += batch.size_bytes
         if finished:
-            msg = f"{path}: position {batch.position}: a batch follows the snapshot footer"
+            msg = f"{path}: position {size_bytes - batch.size_bytes}: a batch follows the snapshot footer"
             raise CorruptRecordError(msg)
         if not batch.is_control:
-            values.extend(value for value in batch.values() if value is not None)
+            if values is not None:
+                values.extend(value for value in batch.values() if value is not None)
             continue
         for record in _control_records(path, batch):
             match record:
@@ -234,13 +310,10 @@ def read_snapshot(path: Path) -> Snapshot:
                     pass
     if last_contained_log_timestamp is None or not finished:
         missing = "header" if last_contained_log_timestamp is None else "footer"
-        msg = f"{path}: the snapshot {missing} is missing in {len(data)} bytes"
+        msg = f"{path}: the snapshot {missing} is missing in {size_bytes} bytes"
         raise CorruptRecordError(msg)
     return Snapshot(
-        last_contained_log_timestamp=last_contained_log_timestamp,
-        kraft_version=kraft_version,
-        voters=voters,
-        values=values,
+        last_contained_log_timestamp=last_contained_log_timestamp, kraft_version=kraft_version, voters=voters
     )
 
 

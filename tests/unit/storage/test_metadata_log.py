@@ -309,7 +309,7 @@ def test_fetched_checkpoint_is_installed_under_its_name_and_read_only(log):
     assert len(list(log.directory.glob("*.part"))) == 1
     log.write_snapshot_chunk(wanted, 50, data[50:])
     snapshot, size_bytes = log.install_snapshot(wanted)
-    assert (snapshot.values, size_bytes) == ([b"a"], len(data))
+    assert (list(snapshot.each_value()), size_bytes) == ([b"a"], len(data))
     assert (log.log_start_offset, log.log_end_offset, ids(log)) == (100, 100, [wanted])
     assert not list(log.directory.glob("*.part"))
     log.write_snapshot_chunk(snapshot_id(200, 5), 0, b"x")

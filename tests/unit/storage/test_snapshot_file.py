@@ -8,10 +8,12 @@ import pytest
 from batch_rows import GOLDEN
 from kraftlog._kraftlog import read_batches
 from kraftlog.errors import CorruptRecordError
+from kraftlog.storage import snapshot_file
 from kraftlog.storage.snapshot_file import (
     SNAPSHOT_RECORDS_PER_BATCH,
     Snapshot,
     SnapshotId,
+    check_snapshot,
     encode_snapshot,
     list_snapshots,
     mark_deleted,
@@ -117,3 +119,28 @@ def test_timestamp_is_read_from_the_header_alone(tmp_path):
         cut.write_bytes(data)
         with pytest.raises(CorruptRecordError):
             read_snapshot_timestamp(cut)
+
+
+def test_a_checkpoint_is_read_in_parts(tmp_path, monkeypatch):
+    """Whatever the size of a part is: batches may begin and end anywhere in it, and be larger."""
+    values = [b"%d" % number * 50 for number in range(5_000)]
+    path = tmp_path / "00000000000000005000-0000000001.checkpoint"
+    path.write_bytes(encode_snapshot(Snapshot(values=values), epoch=Epoch(1), now_ms=1))
+    for part_bytes in (100, 5_000, 1 << 20):
+        monkeypatch.setattr(snapshot_file, "_PART_BYTES", part_bytes)
+        snapshot = check_snapshot(path)
+        assert (snapshot.values, snapshot.path) == ([], path)
+        assert list(snapshot.each_value()) == values
+
+
+def test_damage_in_a_later_part_is_named_with_its_position(tmp_path, monkeypatch):
+    path = tmp_path / "00000000000000005000-0000000001.checkpoint"
+    data = bytearray(encode_snapshot(Snapshot(values=[b"x" * 100] * 5_000), epoch=Epoch(1), now_ms=1))
+    data[-400] ^= 1
+    path.write_bytes(data)
+    monkeypatch.setattr(snapshot_file, "_PART_BYTES", 4_096)
+    with pytest.raises(CorruptRecordError, match=r"5000-0000000001.checkpoint.*from position [1-9]\d+ on"):
+        check_snapshot(path)
+    path.write_bytes(data[:-400])
+    with pytest.raises(CorruptRecordError):
+        check_snapshot(path)

@@ -25,7 +25,7 @@ def load_snapshot(image: MetadataImage, snapshot_id: SnapshotId, snapshot: Snaps
         CorruptRecordError: A record does not decode, or cannot follow those before it.
     """
     changes = ImageChanges()
-    for value in snapshot.values:
+    for value in snapshot.each_value():
         changes.add(decode_metadata_record(value)[0])
     delta = MetadataDelta()
     for change in changes.changes:

@@ -67,6 +67,7 @@ class Checkpoints:
     Attributes:
         bytes_since_last: Bytes of committed batches behind the newest checkpoint.
         high_watermark: What is committed (exclusive): the log is not cleaned beyond it.
+        writer: The thread of its own.
         progress: Of the checkpoint that is being written; None while none is. Its writer's thread changes it.
     """
 
@@ -91,7 +92,7 @@ class Checkpoints:
         self._log = log
         self._newest_bytes = self._size_of_newest()
         self._executor = executor
-        self._writer = host.executor("kraftlog-checkpoint")
+        self.writer = host.executor("kraftlog-checkpoint")
         self._on_written = on_written
         self._on_cleaned = on_cleaned
         self._on_failure = on_failure
@@ -179,7 +180,7 @@ class Checkpoints:
             if writer is not None:
                 progress = self.progress = CheckpointProgress(writer.snapshot_id.end_offset)
                 try:
-                    size_bytes = await loop.run_in_executor(self._writer, _write, writer, values, progress)
+                    size_bytes = await loop.run_in_executor(self.writer, _write, writer, values, progress)
                 except OSError as error:
                     if is_disk_failure(error):
                         self._on_failure(error)
@@ -223,7 +224,7 @@ class Checkpoints:
         """Take no more checkpoints."""
         if self._timer is not None:
             self._timer.cancel()
-        self._writer.shutdown(wait=True)
+        self.writer.shutdown(wait=True)
 
 
 def _write(writer: SnapshotWriter, values: StateValues, progress: CheckpointProgress) -> int:

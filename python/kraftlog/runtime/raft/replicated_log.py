@@ -27,6 +27,7 @@ from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import VoterSet
 from kraftlog.runtime.raft.checkpoints import Checkpoints, StateValues
 from kraftlog.runtime.raft.driver import RETRY_S, RaftDriver
+from kraftlog.runtime.raft.loading import Loading, LoadingWork
 from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.disk_failure import is_disk_failure
@@ -76,8 +77,12 @@ class Proposed(Generic[P]):
 class LogMachine(Protocol[P]):
     """What is replicated. Called on the loop, in the order of offsets; what it raises ends the replica (LSTN-19)."""
 
-    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
-        """Replace the state: at the start, and where the leader's log no longer reaches back."""
+    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadingWork | None:
+        """Replace the state: at the start, and where the leader's log no longer reaches back.
+
+        Returns:
+            None once it is replaced. Else what prepares it on another thread: nothing is applied until that is done.
+        """
 
     def apply_proposed(self, proposed: Proposed[P]) -> None:
         """Apply what this replica proposed."""
@@ -140,6 +145,7 @@ class ReplicatedLog(Generic[P]):
         pending: Own proposals that are not applied yet, in order.
         snapshots: The checkpoints.
         on_checkpoint: Called with the size in bytes of each checkpoint made here.
+        loading: The checkpoint that the machine takes in at present; nothing is applied meanwhile. None for none.
         failure: Why nothing is done any more, None while it works.
     """
 
@@ -192,6 +198,9 @@ class ReplicatedLog(Generic[P]):
             self._committed_end_offset = 0
             self._is_apply_scheduled = False
             self._begun: tuple[RecordBatch, StepRun[None]] | None = None
+            self.loading: Loading | None = None
+            self._loading_task: asyncio.Future[Callable[[], None]] | None = None
+            self._work_at_start: tuple[SnapshotId, Snapshot, LoadingWork] | None = None
             self._apply_delay_s = 0.0
             self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
             if self._opened.snapshot is not None:
@@ -223,6 +232,9 @@ class ReplicatedLog(Generic[P]):
         self.raft = self.driver.core
         self.is_open = True
         self.snapshots.start()
+        if self._work_at_start is not None:
+            self._begin_loading(*self._work_at_start)
+            self._work_at_start = None
         self.driver.start()
 
     async def stop(self, before_closing: Callable[[], None] = lambda: None) -> None:
@@ -246,6 +258,9 @@ class ReplicatedLog(Generic[P]):
                 logger.warning("nobody else leads %g s after this replica resigned: it stops all the same", limit_s)
         self.is_open = False
         self._fail_rounds()
+        if self.loading is not None and self._loading_task is not None:
+            self.loading.is_void = True
+            await asyncio.wait([self._loading_task])
         before_closing()
         self.fail_offset_waiters(NodeClosedError("the node was stopped"))
         if hasattr(self, "driver"):
@@ -366,7 +381,7 @@ class ReplicatedLog(Generic[P]):
         """Begin or end to lead."""
         self._moved.set()
         lost: Sequence[Proposed[P]] = ()
-        if self.pending and self.pending[0].base_offset < self._committed_end_offset:
+        if self.pending and self.pending[0].base_offset < self._committed_end_offset and self.loading is None:
             self._apply(_NO_LIMIT)  # what is committed is not lost
         if leader_id != self.raft.config.local_key.node_id:
             self._unclaimed_epoch = None
@@ -388,6 +403,8 @@ class ReplicatedLog(Generic[P]):
 
     def _apply(self, limit_bytes: int) -> None:
         """Apply whole batches until ``limit_bytes`` or some ms are used up, then go on in the next turn."""
+        if self.loading is not None:
+            return
         end_ns = math.inf if limit_bytes == _NO_LIMIT else host.monotonic_ns() + TURN_NS
         done: list[Proposed[P]] = []
         pending = self.pending
@@ -491,8 +508,50 @@ class ReplicatedLog(Generic[P]):
 
     def _load(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         self._begun = None
-        self._machine.load_snapshot(snapshot_id, snapshot)
+        work = self._machine.load_snapshot(snapshot_id, snapshot)
+        if work is None:
+            self._note_loaded(snapshot_id, snapshot)
+        elif self.is_open:
+            self._begin_loading(snapshot_id, snapshot, work)
+        else:
+            self._work_at_start = snapshot_id, snapshot, work
+            self.applied_end_offset = Offset(0)
+
+    def _begin_loading(self, snapshot_id: SnapshotId, snapshot: Snapshot, work: LoadingWork) -> None:
+        if self.loading is not None:
+            self.loading.is_void = True
+        loading = self.loading = Loading(snapshot_id)
+        # The thread that writes checkpoints: none is written before the state is in place.
+        task = self._loading_task = self._loop.run_in_executor(self.snapshots.writer, work, loading)
+        task.add_done_callback(lambda task: self.driver.tell(lambda: self._end_loading(loading, snapshot, task)))
+
+    def _end_loading(self, loading: Loading, snapshot: Snapshot, task: asyncio.Future[Callable[[], None]]) -> None:
+        if loading.is_void:
+            task.exception()  # whatever it was
+            return
+        put_in_place = task.result()
+        put_in_place()
+        self.loading = None
+        self._note_loaded(loading.snapshot_id, snapshot)
+        self._wake_waiters()
+        self._moved.set()
+        self.on_committed(Offset(self._committed_end_offset))
+
+    async def wait_loaded(self) -> None:
+        """Wait until the machine has taken in the checkpoint that the log began with.
+
+        Raises:
+            Exception: Why this replica does nothing any more.
+        """
+        while self.loading is not None and self.failure is None and self._loading_task is not None:
+            await asyncio.wait([self._loading_task])
+            await asyncio.sleep(0)  # the end of the task is told in its own turn
+        if self.failure is not None:
+            raise self.failure
+
+    def _note_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         self.applied_end_offset, self._applied_epoch = snapshot_id.end_offset, snapshot_id.epoch
+        self._committed_end_offset = max(self._committed_end_offset, snapshot_id.end_offset)
         self._applied_timestamp_ms = snapshot.last_contained_log_timestamp
 
     def on_failure(self, error: BaseException) -> None:
@@ -529,6 +588,8 @@ class ReplicatedLog(Generic[P]):
 
     def _maybe_checkpoint(self, high_watermark: Offset, *, is_asked: bool = False) -> None:
         self.snapshots.high_watermark = high_watermark
+        if self.loading is not None:
+            return
         is_wanted = is_asked and self.snapshots.bytes_since_last > 0 and not self.snapshots.is_busy
         if not is_wanted and not self.snapshots.is_due:
             return
