@@ -19,6 +19,7 @@ from kraftlog.errors import DeadlineError, ErrorCode, KafkaError, OutcomeUnknown
 from kraftlog.quorum.proposals import Proposal
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.state_machine import StateMachine
+from kraftlog.runtime.raft.checkpoint_load import CheckpointLoads
 from kraftlog.runtime.raft.replicated_log import APPLY_BYTES_PER_TURN, ReplicatedLog
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.testing.log_invariants import InvariantViolationError
@@ -150,7 +151,6 @@ class ModelLog(ReplicatedLog[Any]):
             on_loaded=lambda: None,
             writer=LateExecutor(world.rng),
         )
-        self.loading = self._loading_task = self._work_at_start = None
         self.driver = world  # type: ignore[assignment]
         self.raft = Core(world)  # type: ignore[assignment]
         self.applied_end_offset = Offset(0)
@@ -159,6 +159,8 @@ class ModelLog(ReplicatedLog[Any]):
         self._begun = None
         self._apply_delay_s = 0.0
         self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
+        self._work_at_start = None
+        self.loads = CheckpointLoads(self.snapshots.writer, tell=world.tell, on_loaded=self._on_loaded)
 
 
 class ProposalHistory:

@@ -420,7 +420,7 @@ class AsyncQuorum:
     @property
     def restore_progress(self) -> SnapshotProgress | None:
         """Of the snapshot that the state machine takes in; None while it takes in none."""
-        found = self._opened().loading
+        found = self._opened().loads.current
         if found is None:
             return None
         size_bytes = next((size for known, size in self._log.log.snapshots if known == found.snapshot_id), 0)

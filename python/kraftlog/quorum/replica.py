@@ -21,12 +21,13 @@ from kraftlog.errors import (
 from kraftlog.ordered_set import OrderedSet
 from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Deadlines, Group, Proposal, Watched, commands_of
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
-from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
+from kraftlog.runtime.raft.log_machine import Proposed
+from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import RecordBatch
+    from kraftlog.runtime.raft.checkpoint_load import CheckpointLoad, LoadWork
     from kraftlog.runtime.raft.checkpoints import StateValues
-    from kraftlog.runtime.raft.loading import Loading, LoadingWork
     from kraftlog.storage.snapshot_file import Snapshot
     from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 
@@ -207,15 +208,15 @@ class QuorumReplica:
 
     # What the log tells
 
-    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadingWork:
+    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadWork:
         """What gives the machine a state."""
 
-        def load(loading: Loading) -> Callable[[], None]:
+        def load(progress: CheckpointLoad) -> Callable[[], None]:
             try:
-                put_in_place = self._call(lambda: self._machine.load(loading.counted(snapshot.each_value())))
+                put_in_place = self._call(lambda: self._machine.load(progress.counted(snapshot.each_value())))
             except StateMachineError:
-                if loading.error is not None:
-                    raise loading.error from None  # the machine only passed it on
+                if progress.error is not None:
+                    raise progress.error from None  # the machine only passed it on
                 raise
 
             def finish() -> None:

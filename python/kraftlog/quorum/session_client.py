@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from kraftlog.errors import DeadlineError, NodeClosedError, QuorumError, SessionExpiredError, StateMachineError
 from kraftlog.quorum.session_machine import SessionAnswer, encode_call, encode_close, encode_open
-
-if TYPE_CHECKING:
-    from kraftlog.quorum.async_quorum import AsyncQuorum
 
 __all__ = ["AsyncSession", "Session"]
 
 # A replica that hears nothing for so long may have another way to a leader.
 _ATTEMPT_S: Final = 5.0
 _PAUSE_S: Final = 0.05
+
+
+class _Caller(Protocol):
+    """A replica, as far as a session uses it."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that a call waits when it is not given a time."""
+
+    async def call(self, commands: Sequence[bytes], *, timeout_s: float | None = None) -> Sequence[Any]:
+        """Replicate commands; return what ``apply`` returned for each."""
 
 
 class AsyncSession:
@@ -35,14 +43,14 @@ class AsyncSession:
         session_id: Offset of the command that opened it.
     """
 
-    def __init__(self, quorum: AsyncQuorum, session_id: int) -> None:
+    def __init__(self, quorum: _Caller, session_id: int) -> None:
         self.quorum = quorum
         self.session_id = session_id
         self._next_sequence = 0
         self._unanswered: set[int] = set()
 
     @classmethod
-    async def open(cls, quorum: AsyncQuorum, *, expires_after_s: float, timeout_s: float | None) -> AsyncSession:
+    async def open(cls, quorum: _Caller, *, expires_after_s: float, timeout_s: float | None) -> AsyncSession:
         """Open a session; see :meth:`AsyncQuorum.open_session`. One whose answer was lost expires by itself."""
         command = encode_open(int(expires_after_s * 1000))
         (answer,), _ = await _call_until_known(lambda: quorum, [command], timeout_s)
@@ -132,7 +140,7 @@ class Session:
 
 
 async def _call_until_known(
-    quorum_of: Callable[[], AsyncQuorum], commands: Sequence[bytes], timeout_s: float | None
+    quorum_of: Callable[[], _Caller], commands: Sequence[bytes], timeout_s: float | None
 ) -> tuple[Sequence[SessionAnswer], int]:
     """Propose commands until they are committed; return their answers, and how often they were proposed.
 

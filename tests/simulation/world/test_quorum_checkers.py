@@ -20,7 +20,7 @@ from kraftlog.raft.roles.resigned import Resigned
 from kraftlog.raft.voter_set import Voter, VoterSet
 from kraftlog.runtime.raft.control_records import to_control_message
 from kraftlog.runtime.raft.driver import RaftDriver
-from kraftlog.runtime.raft.replicated_log import Proposed
+from kraftlog.runtime.raft.log_machine import Proposed
 from kraftlog.storage.metadata_log import MetadataLog, MetadataLogConfig
 from kraftlog.testing import Cluster, InvariantViolationError
 from kraftlog.testing.world.acknowledgement_checker import AcknowledgementChecker, PendingAnswers

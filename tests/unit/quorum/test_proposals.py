@@ -10,7 +10,7 @@ import pytest
 from kraftlog.errors import DeadlineError, NotCommittedError, OutcomeUnknownError
 from kraftlog.quorum.proposals import COMMAND_OVERHEAD_BYTES, Applied, Deadlines, Proposal, Watched
 from kraftlog.quorum.replica import QuorumReplica
-from kraftlog.runtime.raft.replicated_log import Proposed
+from kraftlog.runtime.raft.log_machine import Proposed
 from kraftlog.types import Epoch, NodeId
 from quorum_api_fixture import Journal
 from waiting import until

@@ -111,11 +111,18 @@ def test_the_age_of_a_stale_read_counts_from_its_question():
 
     async def run():
         routes, link = follower()
-        asked = []
+        loop, asked = asyncio.get_running_loop(), []
+        clock = SimpleNamespace(late_s=0.0)
+        routes._loop = SimpleNamespace(
+            time=lambda: loop.time() + clock.late_s,
+            call_soon=loop.call_soon,
+            create_future=loop.create_future,
+            create_task=loop.create_task,
+        )
 
         async def read_offset(endpoint):
             asked.append(endpoint)
-            await asyncio.sleep(0.3)
+            clock.late_s += 30
             return 0
 
         async def wait_for_offset(offset):
@@ -125,7 +132,7 @@ def test_the_age_of_a_stale_read_counts_from_its_question():
         await routes.read_barrier(60, 0.0)
         await routes.read_barrier(60, 60.0)
         assert len(asked) == 1
-        await routes.read_barrier(60, 0.2)
+        await routes.read_barrier(60, 20.0)
         assert len(asked) == 2
         routes.close()
 

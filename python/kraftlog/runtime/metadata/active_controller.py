@@ -29,7 +29,8 @@ from kraftlog.runtime.metadata.operation_queue import Operation, OperationQueue,
 from kraftlog.runtime.metadata.periodic_elections import PeriodicElections
 from kraftlog.runtime.metadata.record_batches import PreparedResult, prepare
 from kraftlog.runtime.metadata.settings import MetadataSettings
-from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
+from kraftlog.runtime.raft.log_machine import Proposed
+from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.bootstrap import read_bootstrap
 from kraftlog.transport.exchange import PeerLoss

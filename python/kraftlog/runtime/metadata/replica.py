@@ -21,7 +21,8 @@ from kraftlog.runtime.metadata.metadata_metrics import MetadataMetrics
 from kraftlog.runtime.metadata.publisher import MetadataPublisher
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
 from kraftlog.runtime.metadata.settings import MetadataSettings
-from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
+from kraftlog.runtime.raft.log_machine import Proposed
+from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId

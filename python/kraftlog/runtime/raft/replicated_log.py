@@ -12,10 +12,9 @@ import contextlib
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from kraftlog import host
 from kraftlog._kraftlog import RecordBatch
@@ -25,9 +24,10 @@ from kraftlog.ordered_set import OrderedSet
 from kraftlog.raft.config import RaftConfig
 from kraftlog.raft.core import RaftCore
 from kraftlog.raft.voter_set import VoterSet
-from kraftlog.runtime.raft.checkpoints import Checkpoints, StateValues
+from kraftlog.runtime.raft.checkpoint_load import CheckpointLoads, LoadWork
+from kraftlog.runtime.raft.checkpoints import Checkpoints
 from kraftlog.runtime.raft.driver import RETRY_S, RaftDriver
-from kraftlog.runtime.raft.loading import Loading, LoadingWork
+from kraftlog.runtime.raft.log_machine import LogMachine, Proposed
 from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.disk_failure import is_disk_failure
@@ -36,7 +36,7 @@ from kraftlog.storage.snapshot_file import Snapshot
 from kraftlog.transport.peer_security import SecurityOf
 from kraftlog.types import Epoch, NodeId, Offset, SnapshotId
 
-__all__ = ["LogMachine", "Proposed", "ReplicatedLog"]
+__all__ = ["ReplicatedLog"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,73 +51,6 @@ _ASK_AGAIN_S = 0.05
 # Of batches, applied in one turn of the loop; the batch that exceeds it is applied whole.
 APPLY_BYTES_PER_TURN = 256 * 1024
 _NO_LIMIT = 2**63
-
-
-@dataclass(slots=True, eq=False)
-class Proposed(Generic[P]):
-    """What this replica proposed as leader and has not applied yet.
-
-    Args:
-        base_offset: Of its first record.
-        last_offset: Of its last record (inclusive); below ``base_offset`` for what has no records and only waits.
-        epoch: In which it was proposed.
-        timestamp_ms: Append time, Unix ms.
-        size_bytes: Encoded size.
-        payload: What the machine wants back when it is committed.
-    """
-
-    base_offset: int
-    last_offset: int
-    epoch: int
-    timestamp_ms: int
-    size_bytes: int
-    payload: P
-
-
-class LogMachine(Protocol[P]):
-    """What is replicated. Called on the loop, in the order of offsets; what it raises ends the replica (LSTN-19)."""
-
-    def load_snapshot(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> LoadingWork | None:
-        """Replace the state: at the start, and where the leader's log no longer reaches back.
-
-        Returns:
-            None once it is replaced. Else what prepares it on another thread: nothing is applied until that is done.
-        """
-
-    def apply_proposed(self, proposed: Proposed[P]) -> None:
-        """Apply what this replica proposed."""
-
-    def apply_batch(self, batch: RecordBatch) -> Generator[None, None, None] | None:
-        """Apply a committed batch as the log has it; control batches too.
-
-        Returns:
-            None if it is applied, else the steps that lead to it. The last one applies the whole batch; the machine is
-            told nothing else before, and ``load_snapshot`` makes them void.
-        """
-
-    def on_applied(self, done: Sequence[Proposed[P]]) -> None:
-        """Everything committed so far is applied; ``done`` are this replica's proposals among it."""
-
-    def take_state(self) -> StateValues | None:
-        """What a checkpoint of everything applied has to hold; None when none can be made at this moment."""
-
-    def on_control_appended(self, last_offset: Offset, epoch: Epoch) -> None:
-        """This replica, as leader, appended control records."""
-
-    def on_leading(self, epoch: Epoch) -> None:
-        """This replica leads, and everything from before its epoch is applied (LSTN-12)."""
-
-    def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch, lost: Sequence[Proposed[P]]) -> None:
-        """Another epoch, or its leader became known or unknown.
-
-        Args:
-            leader_id: The leader. Where it is this replica, ``on_leading`` follows when it may act.
-            epoch: The epoch.
-            lost: Proposals of this replica that are not known to be committed: they may still be, or not.
-        """
-
-    def on_failure(self, error: BaseException) -> None:
-        """The log, its directory or the machine failed: this replica does nothing any more. Called once."""
 
 
 class ReplicatedLog(Generic[P]):
@@ -145,7 +78,7 @@ class ReplicatedLog(Generic[P]):
         pending: Own proposals that are not applied yet, in order.
         snapshots: The checkpoints.
         on_checkpoint: Called with the size in bytes of each checkpoint made here.
-        loading: The checkpoint that the machine takes in at present; nothing is applied meanwhile. None for none.
+        loads: Of checkpoints that the machine takes in on another thread; nothing is applied meanwhile.
         failure: Why nothing is done any more, None while it works.
     """
 
@@ -198,9 +131,8 @@ class ReplicatedLog(Generic[P]):
             self._committed_end_offset = 0
             self._is_apply_scheduled = False
             self._begun: tuple[RecordBatch, StepRun[None]] | None = None
-            self.loading: Loading | None = None
-            self._loading_task: asyncio.Future[Callable[[], None]] | None = None
-            self._work_at_start: tuple[SnapshotId, Snapshot, LoadingWork] | None = None
+            self.loads = CheckpointLoads(self.snapshots.writer, tell=self._tell, on_loaded=self._on_loaded)
+            self._work_at_start: tuple[SnapshotId, Snapshot, LoadWork] | None = None
             self._apply_delay_s = 0.0
             self._applied_epoch, self._applied_timestamp_ms = Epoch(0), 0
             if self._opened.snapshot is not None:
@@ -233,7 +165,7 @@ class ReplicatedLog(Generic[P]):
         self.is_open = True
         self.snapshots.start()
         if self._work_at_start is not None:
-            self._begin_loading(*self._work_at_start)
+            self.loads.begin(*self._work_at_start)
             self._work_at_start = None
         self.driver.start()
 
@@ -258,9 +190,7 @@ class ReplicatedLog(Generic[P]):
                 logger.warning("nobody else leads %g s after this replica resigned: it stops all the same", limit_s)
         self.is_open = False
         self._fail_rounds()
-        if self.loading is not None and self._loading_task is not None:
-            self.loading.is_void = True
-            await asyncio.wait([self._loading_task])
+        await self.loads.stop()
         before_closing()
         self.fail_offset_waiters(NodeClosedError("the node was stopped"))
         if hasattr(self, "driver"):
@@ -381,7 +311,7 @@ class ReplicatedLog(Generic[P]):
         """Begin or end to lead."""
         self._moved.set()
         lost: Sequence[Proposed[P]] = ()
-        if self.pending and self.pending[0].base_offset < self._committed_end_offset and self.loading is None:
+        if self.pending and self.pending[0].base_offset < self._committed_end_offset and self.loads.current is None:
             self._apply(_NO_LIMIT)  # what is committed is not lost
         if leader_id != self.raft.config.local_key.node_id:
             self._unclaimed_epoch = None
@@ -403,7 +333,7 @@ class ReplicatedLog(Generic[P]):
 
     def _apply(self, limit_bytes: int) -> None:
         """Apply whole batches until ``limit_bytes`` or some ms are used up, then go on in the next turn."""
-        if self.loading is not None:
+        if self.loads.current is not None:
             return
         end_ns = math.inf if limit_bytes == _NO_LIMIT else host.monotonic_ns() + TURN_NS
         done: list[Proposed[P]] = []
@@ -512,27 +442,16 @@ class ReplicatedLog(Generic[P]):
         if work is None:
             self._note_loaded(snapshot_id, snapshot)
         elif self.is_open:
-            self._begin_loading(snapshot_id, snapshot, work)
+            self.loads.begin(snapshot_id, snapshot, work)
         else:
             self._work_at_start = snapshot_id, snapshot, work
             self.applied_end_offset = Offset(0)
 
-    def _begin_loading(self, snapshot_id: SnapshotId, snapshot: Snapshot, work: LoadingWork) -> None:
-        if self.loading is not None:
-            self.loading.is_void = True
-        loading = self.loading = Loading(snapshot_id)
-        # The thread that writes checkpoints: none is written before the state is in place.
-        task = self._loading_task = self._loop.run_in_executor(self.snapshots.writer, work, loading)
-        task.add_done_callback(lambda task: self.driver.tell(lambda: self._end_loading(loading, snapshot, task)))
+    def _tell(self, event: Callable[[], object]) -> None:
+        self.driver.tell(event)
 
-    def _end_loading(self, loading: Loading, snapshot: Snapshot, task: asyncio.Future[Callable[[], None]]) -> None:
-        if loading.is_void:
-            task.exception()  # whatever it was
-            return
-        put_in_place = task.result()
-        put_in_place()
-        self.loading = None
-        self._note_loaded(loading.snapshot_id, snapshot)
+    def _on_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
+        self._note_loaded(snapshot_id, snapshot)
         self._wake_waiters()
         self._moved.set()
         self.on_committed(Offset(self._committed_end_offset))
@@ -543,9 +462,8 @@ class ReplicatedLog(Generic[P]):
         Raises:
             Exception: Why this replica does nothing any more.
         """
-        while self.loading is not None and self.failure is None and self._loading_task is not None:
-            await asyncio.wait([self._loading_task])
-            await asyncio.sleep(0)  # the end of the task is told in its own turn
+        while self.loads.current is not None and self.failure is None:
+            await self.loads.step()
         if self.failure is not None:
             raise self.failure
 
@@ -588,7 +506,7 @@ class ReplicatedLog(Generic[P]):
 
     def _maybe_checkpoint(self, high_watermark: Offset, *, is_asked: bool = False) -> None:
         self.snapshots.high_watermark = high_watermark
-        if self.loading is not None:
+        if self.loads.current is not None:
             return
         is_wanted = is_asked and self.snapshots.bytes_since_last > 0 and not self.snapshots.is_busy
         if not is_wanted and not self.snapshots.is_due:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from kraftlog.runtime.raft.replicated_log import Proposed, ReplicatedLog
+    from kraftlog.runtime.raft.log_machine import Proposed
+    from kraftlog.runtime.raft.replicated_log import ReplicatedLog
     from kraftlog.storage.metadata_log import MetadataLog
     from kraftlog.testing.world.node_machine import NodeMachine
 

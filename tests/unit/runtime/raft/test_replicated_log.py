@@ -13,7 +13,8 @@ from kraftlog.errors import ErrorCode, KafkaError, LogError, NodeClosedError
 from kraftlog.raft.voter_set import Endpoint, Voter, VoterSet
 from kraftlog.runtime.raft import replicated_log
 from kraftlog.runtime.raft.control_records import from_voters_record, to_voters_record
-from kraftlog.runtime.raft.replicated_log import APPLY_BYTES_PER_TURN, Proposed
+from kraftlog.runtime.raft.log_machine import Proposed
+from kraftlog.runtime.raft.replicated_log import APPLY_BYTES_PER_TURN
 from kraftlog.storage.election_store import ElectionStore
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import Snapshot
