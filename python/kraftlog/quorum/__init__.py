@@ -5,7 +5,7 @@ from __future__ import annotations
 from kraftlog.quorum.async_quorum import AsyncQuorum
 from kraftlog.quorum.blocking_quorum import Quorum
 from kraftlog.quorum.session_client import AsyncSession, Session
-from kraftlog.quorum.session_machine import SessionMachine
+from kraftlog.quorum.session_machine import SessionCommand, SessionMachine, session_command
 from kraftlog.quorum.snapshot_info import SnapshotInfo, SnapshotProgress
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo
@@ -18,8 +18,10 @@ __all__ = [
     "QuorumInfo",
     "ReplicaInfo",
     "Session",
+    "SessionCommand",
     "SessionMachine",
     "SnapshotInfo",
     "SnapshotProgress",
     "StateMachine",
+    "session_command",
 ]

@@ -374,7 +374,7 @@ class AsyncQuorum:
 
         A replica that only follows (``join`` without ``auto_join``) is a place to do that without a part in elections
         and majorities. Offsets name commands: what was handled up to ``batch.last_offset`` goes on at the next one,
-        on any replica.
+        on any replica. Commands of sessions come as they are in the log, see :func:`kraftlog.quorum.session_command`.
 
         Args:
             start_offset: Of the first command (inclusive); None for what is applied from now on.

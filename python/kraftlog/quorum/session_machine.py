@@ -14,7 +14,16 @@ from typing import Final, TypeAlias
 from kraftlog.errors import CorruptRecordError
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 
-__all__ = ["MAX_SESSIONS", "SessionAnswer", "SessionMachine", "encode_call", "encode_close", "encode_open"]
+__all__ = [
+    "MAX_SESSIONS",
+    "SessionAnswer",
+    "SessionCommand",
+    "SessionMachine",
+    "encode_call",
+    "encode_close",
+    "encode_open",
+    "session_command",
+]
 
 MAX_SESSIONS: Final = 10_000
 """Of one quorum; when one more is opened, the one that was not used for longest is forgotten."""
@@ -59,6 +68,33 @@ def encode_call(session_id: int, sequence: int, first_unanswered: int, command: 
 def encode_close(session_id: int) -> bytes:
     """The command that ends a session."""
     return _HEADER.pack(_MAGIC, _CLOSE, session_id, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCommand:
+    """A command of a session, as it is in the log: what was proposed again is there again, with the same numbers.
+
+    Args:
+        session_id: Of the session.
+        sequence: Its number in the session.
+        command: Of the user.
+    """
+
+    session_id: int
+    sequence: int
+    command: bytes
+
+
+def session_command(command: bytes) -> SessionCommand | None:
+    """What a command of the log is in its session; None for one that was proposed without a session.
+
+    For those who follow the log by :meth:`AsyncQuorum.committed` and not a :class:`SessionMachine`, which gets each
+    once. What opens and closes sessions has no command of a user, and is None, too.
+    """
+    if not command.startswith(_MAGIC) or len(command) < _HEADER.size:
+        return None
+    _, kind, session_id, sequence, _ = _HEADER.unpack_from(command)
+    return SessionCommand(session_id, sequence, command[_HEADER.size :]) if kind == _CALL else None
 
 
 @dataclass(frozen=True, slots=True)

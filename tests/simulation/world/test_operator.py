@@ -217,6 +217,31 @@ def test_commands_that_are_lost_repeated_or_out_of_order_are_noticed():
         assert raised.value.identifier == expected
 
 
+def test_what_follows_a_replica_gets_every_command_once_in_order():
+    def followed(*pairs):
+        found = CommandHistory()
+        for offset, command in ((5, b"a"), (7, b"b"), (9, b"c")):
+            found.proposed(command, 10)
+            found.applied("one", offset, command)
+        offsets = found.follow()
+        for offset, command in pairs:
+            found.followed(offsets, offset, command)
+        found.check()
+
+    followed()
+    followed((5, b"a"), (7, b"b"), (9, b"c"))
+    followed((7, b"b"), (9, b"c"))
+    for wrong, expected in (
+        (((5, b"a"), (9, b"c")), "LINEARIZABLE"),
+        (((7, b"b"), (7, b"b")), "INV-06"),
+        (((7, b"b"), (5, b"a")), "INV-06"),
+        (((5, b"b"),), "INV-06"),
+        (((6, b"x"),), "INV-06"),
+    ):
+        with pytest.raises(InvariantViolationError, match=expected):
+            followed(*wrong)
+
+
 def test_what_the_metrics_show_of_a_replica_is_what_its_core_is_after_every_turn():
     """The gauges are computed anew only when something that they show may have changed."""
     compared = Counter()

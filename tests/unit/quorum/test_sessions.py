@@ -8,7 +8,15 @@ import pytest
 
 from kraftlog.errors import CorruptRecordError
 from kraftlog.quorum import session_machine
-from kraftlog.quorum.session_machine import SessionAnswer, SessionMachine, encode_call, encode_close, encode_open
+from kraftlog.quorum.session_machine import (
+    SessionAnswer,
+    SessionCommand,
+    SessionMachine,
+    encode_call,
+    encode_close,
+    encode_open,
+    session_command,
+)
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 
 EXPIRED = SessionAnswer(is_expired=True)
@@ -107,6 +115,12 @@ def test_commands_without_a_session_reach_the_machine_as_they_are():
     assert (batch.base_offset, batch.commands, batch.size_bytes) == (0, (b"a", b"b"), 1)
     assert log.append(b"\xffKLSESS\x01 and no more") == [None]
     assert log.applied == [b"a", b"b"]
+
+
+def test_what_follows_the_log_can_tell_commands_of_sessions():
+    assert session_command(encode_call(3, 4, 1, b"a")) == SessionCommand(3, 4, b"a")
+    for other in (b"a", encode_open(1), encode_close(1), encode_open(1)[:-1]):
+        assert session_command(other) is None
 
 
 def test_results_are_kept_until_the_client_has_them():

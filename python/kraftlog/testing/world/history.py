@@ -325,6 +325,7 @@ class CommandHistory:
         self._committed: dict[bytes, tuple[int, int]] = {}
         self._refused: set[bytes] = set()
         self._reads: list[tuple[int, int, int]] = []
+        self._followed: list[list[int]] = []
         self._violation: str | None = None
 
     @property
@@ -349,7 +350,7 @@ class CommandHistory:
 
         Args:
             last_offsets: The offset of the last command, or nothing for an empty list.
-            begun_ns: When the read barrier was asked for.
+            begun_ns: When the read barrier was asked for, less the time that the read may be old.
             ended_ns: When the read ended.
         """
         self._reads.append((begun_ns, ended_ns, max(last_offsets, default=-1)))
@@ -363,6 +364,25 @@ class CommandHistory:
             self._violation = f"{replica} applied {command!r} at offsets {self._offset_of[command]} and {offset}"
         elif command not in self._begun_ns:
             self._violation = f"{replica} applied {command!r}, which nobody proposed"
+
+    def follow(self) -> list[int]:
+        """Somebody begins to follow what a replica commits; gets the offsets of ``followed``, for ``check``."""
+        self._followed.append([])
+        return self._followed[-1]
+
+    def followed(self, offsets: list[int], offset: int, command: bytes) -> None:
+        """Who follows a replica got a command; ``check_so_far`` raises what that breaks.
+
+        Args:
+            offsets: What ``follow`` gave.
+            offset: Of the command.
+            command: Without what a session puts before it.
+        """
+        if offsets and offset <= offsets[-1]:
+            self._violation = f"offset {offset} follows {offsets[-1]}"
+        elif self._applied.get(offset, command) != command or command not in self._begun_ns:
+            self._violation = f"{command!r} follows at offset {offset}, applied was {self._applied.get(offset)!r}"
+        offsets.append(offset)
 
     def check_so_far(self) -> None:
         """Check what replicas applied.
@@ -387,6 +407,12 @@ class CommandHistory:
         for command in self._refused:
             if command in self._offset_of:
                 reason = f"{command!r} was refused, and is at offset {self._offset_of[command]}"
+                raise InvariantViolationError("LINEARIZABLE", reason)
+        for offsets in self._followed:
+            between = range(offsets[0], offsets[-1] + 1) if offsets else range(0)
+            missing = set(self._applied).intersection(between) - set(offsets)
+            if missing:
+                reason = f"offsets {sorted(missing)[:5]} are missing among those that were followed"
                 raise InvariantViolationError("LINEARIZABLE", reason)
         # Moments in order; at the same moment an end counts after a beginning, as the two overlap then.
         moments: list[tuple[int, int, int, str]] = []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from typing import Any, Final
 
-from kraftlog.errors import KraftlogError, SessionExpiredError
+from kraftlog.errors import KraftlogError, OffsetOutOfRangeError, SessionExpiredError
 from kraftlog.quorum.async_quorum import MAX_WAITING_CALLS, AsyncQuorum, Options
 from kraftlog.quorum.session_client import AsyncSession
 from kraftlog.quorum.session_machine import SessionMachine
@@ -28,6 +29,10 @@ _TIMEOUT_S: Final = 3.0
 _PENDING_BYTES: Final = 1 << 20
 _PAUSE_S: Final = 0.05
 _SESSION_S: Final = 10.0
+# Of a client's turns: with a call beside proposals and reads.
+_CALL_SHARE: Final = 0.02
+# Time of the world in a second of the slowest clock that a fault makes.
+_SLOWEST_CLOCK: Final = 1.25
 _PREFIXES: Final = ("controller.quorum.", "metadata.log.")
 
 
@@ -75,6 +80,7 @@ class QuorumMachine(NodeMachine):
         super().__init__(world, name, node_id=node_id, roles=["controller"])
         self._history = history
         self._number = 0
+        self._rng = Random(f"{world.seed}/{name}/calls")
         self.voter_listener_name = LISTENER_NAME
         self.voters: Mapping[int, str] = {}
         self.settings: Mapping[str, str] = {}
@@ -134,13 +140,44 @@ class QuorumMachine(NodeMachine):
             return
         self.directory_id = Uuid.parse(quorum.directory_id)
         session: AsyncSession | None = None
+        following = self.loop.create_task(self._follow_commands(quorum))
         while not self.is_quiet() and not self.is_shutting_down:
             if not self.has_sessions:
                 await self._propose(lambda command: quorum.propose([command]))
             else:
                 session = await self._propose_in_session(quorum, session)
-            await self._read(quorum, commands)
+            await self._read(quorum, commands, self._rng.choice((0.0, 0.0, 0.2, 2.0)))
+            if self._rng.random() < _CALL_SHARE:
+                await self._call(quorum)
             await asyncio.sleep(_PAUSE_S)
+        if self.is_quiet():
+            following.cancel()
+
+    async def _call(self, quorum: AsyncQuorum) -> None:
+        """What is asked for now and then: a snapshot, or another leader."""
+        with suppress(KraftlogError):
+            if self._rng.randrange(2):
+                await quorum.snapshot()
+            elif quorum.is_leader:
+                await quorum.transfer_leadership(self._rng.choice(sorted(self.voters)), timeout_s=1.0)
+
+    async def _follow_commands(self, quorum: AsyncQuorum) -> None:
+        """Follow from the first command that is in the log, and anew when a snapshot has taken the place of others."""
+        start_offset: int | None = 0
+        while not self.is_quiet():
+            offsets = self._history.follow()
+            try:
+                async for batch in quorum.committed(start_offset):
+                    for offset, command in batch:
+                        self._followed(offsets, offset, command)
+            except OffsetOutOfRangeError:
+                start_offset = None
+            except KraftlogError:
+                return
+
+    def _followed(self, offsets: list[int], offset: int, command: bytes) -> None:
+        if not self.has_sessions:  # where commands may be in the log several times
+            self._history.followed(offsets, offset, command)
 
     async def _propose(self, propose: Callable[[bytes], Awaitable[int]]) -> KraftlogError | None:
         self._number += 1
@@ -172,10 +209,11 @@ class QuorumMachine(NodeMachine):
         error = await self._propose(propose)
         return None if isinstance(error, SessionExpiredError) else session
 
-    async def _read(self, quorum: AsyncQuorum, commands: _Commands) -> None:
-        begun_ns = self.world.now_ns
+    async def _read(self, quorum: AsyncQuorum, commands: _Commands, max_staleness_s: float) -> None:
+        # Its clock may be slow.
+        begun_ns = self.world.now_ns - int(max_staleness_s * _SLOWEST_CLOCK * 1e9)
         try:
-            await quorum.read_barrier()
+            await quorum.read_barrier(max_staleness_s=max_staleness_s)
         except KraftlogError:
             return
         self._history.read([offset for offset, _ in commands.commands[-1:]], begun_ns, self.world.now_ns)
