@@ -17,7 +17,7 @@ from certificates import Authority
 from free_ports import free_addresses
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "replicated-state-machine.md"
-EXAMPLE, GROWTH, ENCRYPTION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLE, SESSION, FEED, GROWTH, ENCRYPTION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_the_example_is_short():
@@ -87,6 +87,40 @@ def run_page(continuation):
         code = code.replace(f"127.0.0.1:{port}", address)
     exec(compile(code, str(PAGE), "exec"), space)
     return space
+
+
+def test_the_session_of_the_page_and_what_follows_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    space = run_page(SESSION + FEED)
+    found = []
+
+    async def run():
+        stores = [space["KeyValue"]() for _ in range(3)]
+        async with contextlib.AsyncExitStack() as stack:
+            for node_id in (2, 3):
+                machine = kraftlog.SessionMachine(stores[node_id - 1])
+                quorum = kraftlog.Quorum(
+                    machine, node_id=node_id, data_dir=tmp_path / str(node_id), voters=space["VOTERS"]
+                )
+                last = await stack.enter_async_context(quorum)
+            await space["count"](1, stores[0])
+            assert stores[0].data == {"visits": 1}
+            await last.propose([b'{"key": "a", "value": "b"}'])
+
+            def handle(offset, command):
+                called = kraftlog.quorum.session_command(command)
+                found.append((offset, command if called is None else called.command))
+
+            feeding = asyncio.ensure_future(space["feed"](last, handle, 0))
+            while not found or b'"a"' not in found[-1][1]:
+                await asyncio.sleep(0.01)
+            feeding.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert [command for _, command in found if command.startswith(b"{")] == [
+        b'{"key": "visits", "value": 1}',
+        b'{"key": "a", "value": "b"}',
+    ]
 
 
 def test_the_members_of_the_page_grow(tmp_path, monkeypatch, capsys):
