@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kraftlog.client import AsyncConsumer, AsyncProducer, Consumer, Producer
     from kraftlog.cluster import Cluster
     from kraftlog.live import read
-    from kraftlog.quorum import AsyncQuorum, Quorum, SessionMachine, StateMachine
+    from kraftlog.quorum import AsyncQuorum, Quorum, QuorumHost, SessionMachine, StateMachine
     from kraftlog.reading import Log, LogDir, open_log, scan
 
 __version__ = VERSION
@@ -29,6 +29,7 @@ __all__ = [
     "LogDir",
     "Producer",
     "Quorum",
+    "QuorumHost",
     "SessionMachine",
     "StateMachine",
     "__version__",
@@ -50,6 +51,7 @@ _MODULE_OF = {
     "LogDir": "kraftlog.reading",
     "Producer": "kraftlog.client",
     "Quorum": "kraftlog.quorum",
+    "QuorumHost": "kraftlog.quorum",
     "SessionMachine": "kraftlog.quorum",
     "StateMachine": "kraftlog.quorum",
     "open_log": "kraftlog.reading",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kraftlog.quorum.async_quorum import AsyncQuorum
 from kraftlog.quorum.blocking_quorum import Quorum
+from kraftlog.quorum.quorum_host import QuorumHost
 from kraftlog.quorum.session_client import AsyncSession, Session
 from kraftlog.quorum.session_machine import SessionCommand, SessionMachine, session_command
 from kraftlog.quorum.snapshot_info import SnapshotInfo, SnapshotProgress
@@ -15,6 +16,7 @@ __all__ = [
     "AsyncSession",
     "CommittedBatch",
     "Quorum",
+    "QuorumHost",
     "QuorumInfo",
     "ReplicaInfo",
     "Session",

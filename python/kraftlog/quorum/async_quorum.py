@@ -15,6 +15,8 @@ from kraftlog.metrics.raft import RaftMetrics
 from kraftlog.node.config import METRICS_LISTENER, ConfigError, NodeConfig
 from kraftlog.node.quorum_settings import metadata_log_config, raft_config
 from kraftlog.quorum.committed import committed_batches
+from kraftlog.quorum.leader_answers import describe_error, quorum_info, top_level_error
+from kraftlog.quorum.listeners import Listener, client_id_of
 from kraftlog.quorum.proposals import Group
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routes import Routes
@@ -24,8 +26,9 @@ from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_con
 from kraftlog.quorum.snapshot_info import SnapshotInfo, SnapshotProgress
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
 from kraftlog.quorum.transfer import transfer_leadership
-from kraftlog.raft.voter_set import Endpoint, VoterSet
-from kraftlog.runtime.metadata.quorum_info import QuorumInfo, ReplicaInfo, describe
+from kraftlog.raft.voter_set import VoterSet
+from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
+from kraftlog.runtime.raft.log_threads import LogThreads
 from kraftlog.runtime.raft.replicated_log import ReplicatedLog
 from kraftlog.storage.files import make_directory
 from kraftlog.storage.log_dir import LogDir
@@ -37,7 +40,7 @@ from kraftlog.wire.messages.describe_quorum import DescribeQuorumRequest
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kraftlog.wire.struct import Message
 
-__all__ = ["MAX_WAITING_CALLS", "AsyncQuorum", "Options"]
+__all__ = ["MAX_WAITING_CALLS", "AsyncQuorum", "Options", "Place"]
 
 MAX_WAITING_CALLS = 65_536
 """Of proposals and barriers that wait at one replica, unless ``max_waiting_calls`` says otherwise."""
@@ -62,14 +65,32 @@ class Options:
     config: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What a replica shares with those of other quorums.
+
+    Args:
+        listener: Where it is reached.
+        threads: For its log.
+    """
+
+    listener: Listener
+    threads: LogThreads
+
+
 class AsyncQuorum:
     """One replica of a replicated state machine, on the event loop that ``async with kraftlog.Quorum(...)`` ran on.
 
     Every method that waits has a time-out in seconds; the default is that of the ``Quorum``.
+
+    Args:
+        options: Of the replica.
+        place: That it shares with others; None for a place of its own.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, place: Place | None = None) -> None:
         self._options = options
+        self._place = place
         self._is_running = False
         self._closed = asyncio.Event()
         self._metrics = Metrics()
@@ -131,7 +152,15 @@ class AsyncQuorum:
     def _start(self, config: NodeConfig) -> None:
         options = self._options
         self._replica = replica = QuorumReplica(options.machine, max_pending_bytes=options.max_pending_bytes)
-        self._server = server = QuorumServer(config, self._loop, cluster_id=options.cluster_id, replica=replica)
+        place = self._place
+        self._server = server = QuorumServer(
+            config,
+            self._loop,
+            cluster_id=options.cluster_id,
+            replica=replica,
+            listener=None if place is None else place.listener,
+        )
+        name = None if place is None else options.cluster_id
         directory_id = ensure_directory_id(options.data_dir)
         replica.log = self._log = ReplicatedLog(
             replica,
@@ -144,6 +173,7 @@ class AsyncQuorum:
             snapshot_outgrows_last=True,
             wall_ms=server.now_ms,
             name=f"kraftlog-quorum-{options.node_id}",
+            threads=None if place is None else place.threads,
         )
         raft = raft_config(
             config,
@@ -153,7 +183,7 @@ class AsyncQuorum:
         )
         self._routes = Routes(
             replica,
-            node_id=options.node_id,
+            client_id=client_id_of(f"quorum-{options.node_id}", name),
             request_timeout_s=raft.request_timeout_ms / 1000,
             default_timeout_s=options.timeout_s,
             max_waiting_calls=options.max_waiting_calls,
@@ -167,6 +197,7 @@ class AsyncQuorum:
                 window_ms=config.get_int("metrics.sample.window.ms"),
             ),
             security=config.peer_security,
+            client_id=client_id_of(f"raft-client-{options.node_id}", name),
         )
         server.start(self._routes.read_offset)
 
@@ -231,6 +262,11 @@ class AsyncQuorum:
     def data_dir(self) -> Path:
         """The directory of the log."""
         return self._options.data_dir
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was started and not closed."""
+        return self._is_running
 
     @property
     def is_leader(self) -> bool:
@@ -437,9 +473,9 @@ class AsyncQuorum:
         partition = DescribeQuorumRequest.PartitionData(partition_index=0)
         topic = DescribeQuorumRequest.TopicData(topic_name=CLUSTER_METADATA_TOPIC, partitions=(partition,))
         response = await self._routes.ask_leader(
-            DescribeQuorumRequest(topics=(topic,)), self._describe_locally, timeout_s, _describe_error
+            DescribeQuorumRequest(topics=(topic,)), self._describe_locally, timeout_s, describe_error
         )
-        return response if isinstance(response, QuorumInfo) else _quorum_info(response)
+        return response if isinstance(response, QuorumInfo) else quorum_info(response)
 
     async def _describe_locally(self) -> QuorumInfo:
         return describe(self._log.raft, now_ms=self._log.driver.now_ms(), wall_ms=self._server.now_ms())
@@ -479,7 +515,7 @@ class AsyncQuorum:
             listeners=(AddRaftVoterRequest.Listener(name=LISTENER_NAME, host=host, port=port),),
         )
         await self._routes.ask_leader(
-            request, lambda: self._handle(request), timeout_s, _top_level_error, done_code=ErrorCode.DUPLICATE_VOTER
+            request, lambda: self._handle(request), timeout_s, top_level_error, done_code=ErrorCode.DUPLICATE_VOTER
         )
 
     async def remove_voter(
@@ -509,7 +545,7 @@ class AsyncQuorum:
             cluster_id=self._options.cluster_id, voter_id=wanted, voter_directory_id=Uuid.parse(directory_id)
         )
         await self._routes.ask_leader(
-            request, lambda: self._handle(request), timeout_s, _top_level_error, done_code=ErrorCode.VOTER_NOT_FOUND
+            request, lambda: self._handle(request), timeout_s, top_level_error, done_code=ErrorCode.VOTER_NOT_FOUND
         )
 
     async def transfer_leadership(self, node_id: int, *, timeout_s: float | None = None) -> None:
@@ -539,38 +575,3 @@ class AsyncQuorum:
 
     def _handle(self, request: Message) -> asyncio.Future[Message]:
         return self._log.driver.handle_request(request, version=0, listener_name=LISTENER_NAME)
-
-
-def _top_level_error(response: Any) -> KafkaError | None:
-    return KafkaError(response.error_code, response.error_message) if response.error_code else None
-
-
-def _describe_error(response: Any) -> KafkaError | None:
-    code = response.error_code or response.topics[0].partitions[0].error_code
-    return KafkaError(code) if code else None
-
-
-def _quorum_info(response: Any) -> QuorumInfo:
-    partition = response.topics[0].partitions[0]
-    listeners = {
-        node.node_id: tuple(Endpoint(listener.name, listener.host, listener.port) for listener in node.listeners)
-        for node in response.nodes
-    }
-
-    def info(replica: Any) -> ReplicaInfo:
-        return ReplicaInfo(
-            replica_id=replica.replica_id,
-            directory_id=replica.replica_directory_id,
-            log_end_offset=replica.log_end_offset,
-            last_fetch_timestamp=replica.last_fetch_timestamp,
-            last_caught_up_timestamp=replica.last_caught_up_timestamp,
-            listeners=listeners.get(replica.replica_id, ()),
-        )
-
-    return QuorumInfo(
-        leader_id=partition.leader_id,
-        leader_epoch=partition.leader_epoch,
-        high_watermark=partition.high_watermark,
-        voters=tuple(map(info, partition.current_voters)),
-        observers=tuple(map(info, partition.observers)),
-    )

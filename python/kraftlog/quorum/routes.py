@@ -79,7 +79,7 @@ class Routes:
 
     Args:
         replica: This node's replica, its log set.
-        node_id: Of this replica.
+        client_id: Of requests to the leader.
         request_timeout_s: A leader that does not answer a question for so long may have a successor.
         default_timeout_s: Of calls that are not given one.
         max_waiting_calls: More are refused.
@@ -90,7 +90,7 @@ class Routes:
         self,
         replica: QuorumReplica,
         *,
-        node_id: int,
+        client_id: str,
         request_timeout_s: float,
         default_timeout_s: float,
         max_waiting_calls: int,
@@ -105,9 +105,7 @@ class Routes:
         self._waiting_call_count = 0
         # When the last question for a read offset that has an answer was asked, and the answer.
         self._known_read_offset = (float("-inf"), 0)
-        self._link = LeaderLink(
-            self._loop, client_id=f"quorum-{node_id}", connect_timeout_s=request_timeout_s, security=security
-        )
+        self._link = LeaderLink(self._loop, client_id=client_id, connect_timeout_s=request_timeout_s, security=security)
         self._barriers: list[tuple[asyncio.Future[int], float]] = []
         self._outbox: list[Proposal] = []
         self._forwarding_bytes = 0

@@ -21,11 +21,10 @@ from kraftlog.errors import (
     NotLeaderError,
 )
 from kraftlog.features import KRAFT_VERSION, supported_ranges
-from kraftlog.node.settings import connection_limits
 from kraftlog.ordered_set import OrderedSet
+from kraftlog.quorum.listeners import Listener, OwnListener
 from kraftlog.quorum.proposals import Applied, commands_of
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo, describe
-from kraftlog.transport.acceptor import Acceptor, Connections
 from kraftlog.types import METADATA_LOG, Uuid
 from kraftlog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kraftlog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from kraftlog.node.config import NodeConfig
     from kraftlog.quorum.replica import QuorumReplica
     from kraftlog.transport.listener import EndPoint
-    from kraftlog.transport.sasl_exchange import SaslListener
     from kraftlog.wire.struct import Message
 
 __all__ = ["QuorumServer"]
@@ -65,13 +63,20 @@ class QuorumServer:
         loop: The running loop.
         cluster_id: Of the quorum.
         replica: What is served.
+        listener: Where it is reached; bound here if None.
 
     Raises:
         ConfigError: The address cannot be bound.
     """
 
     def __init__(
-        self, config: NodeConfig, loop: asyncio.AbstractEventLoop, *, cluster_id: str, replica: QuorumReplica
+        self,
+        config: NodeConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        cluster_id: str,
+        replica: QuorumReplica,
+        listener: Listener | None = None,
     ) -> None:
         self.config = config
         self.cluster_id = cluster_id
@@ -79,7 +84,6 @@ class QuorumServer:
         self._loop = loop
         self._tasks: OrderedSet[asyncio.Task[Any]] = OrderedSet()
         self._read_offset: Callable[[], Awaitable[int]] | None = None
-        self._connections = Connections(loop, connection_limits(config))
         handlers: dict[int, Handler] = {
             _PRODUCE: self._produce,
             _LIST_OFFSETS: self._list_offsets,
@@ -87,18 +91,7 @@ class QuorumServer:
             _DESCRIBE_CLUSTER: self._describe_cluster,
         }
         self._dispatcher = Dispatcher(_Services(self), "controller", keys=(*_RAFT_KEYS, *_SASL_KEYS), handlers=handlers)
-        try:
-            self._acceptor = Acceptor(
-                loop,
-                config.listeners[0],
-                self._connections,
-                is_controller_listener=True,
-                tls=config.server_tls(config.listeners[0].listener_name),
-                sasl=_sasl(config),
-            )
-        except BaseException:
-            self._connections.close_all()
-            raise
+        self._listener = OwnListener(config, loop) if listener is None else listener
 
     @property
     def end_point(self) -> EndPoint:
@@ -107,7 +100,7 @@ class QuorumServer:
 
     def advertised_end_points(self) -> list[EndPoint]:
         """The one listener as the others are told; port 0 stands for the bound one."""
-        told, bound = self.config.advertised_listeners[0], self._acceptor.end_point
+        told, bound = self.config.advertised_listeners[0], self._listener.end_point
         return [type(told)(told.listener_name, told.host or bound.host, told.port or bound.port)]
 
     @staticmethod
@@ -122,14 +115,13 @@ class QuorumServer:
             read_offset: Gives the offset that has to be applied before a linearizable read.
         """
         self._read_offset = read_offset
-        self._acceptor.start(self._dispatcher)
+        self._listener.start(self._dispatcher)
 
     def close(self) -> None:
         """Stop listening and close all connections."""
         for task in list(self._tasks):
             task.cancel()
-        self._acceptor.close()
-        self._connections.close_all()
+        self._listener.close()
 
     # RaftService, for the handlers of the raft APIs
 
@@ -289,12 +281,3 @@ class QuorumServer:
         )
         topic = ListOffsetsResponse.ListOffsetsTopicResponse(name=METADATA_LOG.name, partitions=(partition,))
         return ListOffsetsResponse(topics=(topic,))
-
-
-def _sasl(config: NodeConfig) -> SaslListener | None:
-    settings = config.sasl(config.listeners[0].listener_name)
-    if settings is None:
-        return None
-    from kraftlog.node.sasl_settings import sasl_listener
-
-    return sasl_listener(settings, lambda _mechanism, _user: None)

@@ -95,8 +95,8 @@ def test_a_proposal_that_another_leader_cut_off_is_known_not_to_be_committed(tmp
             old = await quorum.leader()
             await old.propose([b"first"])
             # Nothing it sends or answers arrives any more, but its own clients reach it.
-            old._server._acceptor.close()
-            old._server._connections.close_all()
+            old._server._listener._acceptor.close()
+            old._server._listener._connections.close_all()
             old._log.driver._peers.send = lambda *_: None
             lost = asyncio.ensure_future(old.propose([b"lost"]))
             rest = {node_id: node for node_id, node in quorum.nodes.items() if node is not old}
@@ -119,8 +119,8 @@ def test_a_deposed_leader_does_not_answer_reads(tmp_path):
             old = await quorum.leader()
             await old.propose([b"first"])
             old._log.driver._peers.send = lambda *_: None
-            old._server._acceptor.close()
-            old._server._connections.close_all()
+            old._server._listener._acceptor.close()
+            old._server._listener._connections.close_all()
             # It still believes that it leads, and nothing tells it otherwise before its timers do.
             old._log.raft._replica.role.check_quorum_deadline_ms += 60_000
             rest = [node for node in quorum.nodes.values() if node is not old]

@@ -15,9 +15,10 @@ import pytest
 import kraftlog
 from certificates import Authority
 from free_ports import free_addresses
+from waiting import until
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "replicated-state-machine.md"
-EXAMPLE, SESSION, FEED, GROWTH, ENCRYPTION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
+EXAMPLE, SESSION, FEED, GROWTH, MANY, ENCRYPTION = re.findall(r"```python[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
 def test_the_example_is_short():
@@ -112,8 +113,7 @@ def test_the_session_of_the_page_and_what_follows_it(tmp_path, monkeypatch):
                 found.append((offset, command if called is None else called.command))
 
             feeding = asyncio.ensure_future(space["feed"](last, handle, 0))
-            while not found or b'"a"' not in found[-1][1]:
-                await asyncio.sleep(0.01)
+            await until(lambda: found and b'"a"' in found[-1][1])
             feeding.cancel()
 
     asyncio.run(asyncio.wait_for(run(), 60))
@@ -141,6 +141,23 @@ def test_the_members_of_the_page_grow(tmp_path, monkeypatch, capsys):
 
     asyncio.run(run())
     assert "leader_id=" in capsys.readouterr().out
+
+
+def test_the_shards_of_the_page(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    space = run_page(MANY)
+
+    async def run():
+        async with contextlib.AsyncExitStack() as stack:
+            for node_id in (2, 3):
+                host = kraftlog.QuorumHost(data_dir=tmp_path / str(node_id), node_id=node_id, voters=space["VOTERS"])
+                await stack.enter_async_context(host)
+                for number in range(3):
+                    await host.open(f"shard-{number}", space["KeyValue"]())
+            await space["shards"](1, 3)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert capsys.readouterr().out.count("None -> 1") == 3
 
 
 def test_the_members_of_the_page_encrypt(tmp_path, monkeypatch):

@@ -97,7 +97,7 @@ class _Member(AsyncQuorum):
         )
         self._routes = Routes(
             replica,
-            node_id=options.node_id,
+            client_id=f"quorum-{options.node_id}",
             request_timeout_s=2.0,
             default_timeout_s=10.0,
             max_waiting_calls=1_000,

@@ -16,7 +16,7 @@ from kraftlog.testing.world.metadata_checker import MetadataChecker
 from kraftlog.testing.world.partition_checker import PartitionChecker
 from kraftlog.types import Uuid
 
-from .test_checkers import TOPIC_ID, machine_of, partition_of, story
+from .test_checkers import TOPIC_ID, Partitions, machine_of, partition_of, story
 from .test_operator import SETTINGS
 from .workloads import records_every
 
@@ -86,6 +86,31 @@ def test_what_a_disk_or_a_power_failure_took_is_not_lost_by_the_move(meanwhile):
 def test_replicas_that_stay_are_not_counted():
     grown = replace(STARTED, replicas=(1, 2, 3, 4), adding_replicas=(4,), partition_epoch=2)
     assert told(grown, (5, 4, 3, 0), was=replace(STARTED, partition_epoch=1)) == 0
+
+
+def starts(log_start, *, now):
+    """Broker 1 has a log that begins at 4, then a new process whose log begins elsewhere; it hears of ``now``."""
+    machine = machine_of(1, partition_of(1, 1, high_watermark=5, log_end=5))
+    machine.node.partitions[0].log.log_start_offset = 4
+    nodes = dict.fromkeys((1, 2, 3), machine)
+    metadata = MetadataChecker(nodes, story())
+    checker = PartitionChecker(nodes, metadata, story())
+    metadata.on_change = checker.check_change
+    checker.after_turn(machine)
+    metadata._check_partition(machine, SimpleNamespace(name="t", topic_id=TOPIC_ID), 0, now)
+    again = partition_of(1, 1, high_watermark=5, log_end=5)
+    again.log.log_start_offset = log_start
+    machine.node.partitions = Partitions([again])
+    machine.start_count += 1
+    checker.after_turn(machine)
+
+
+def test_a_replica_that_was_moved_away_while_its_broker_was_down_begins_anew():
+    """Trims 9100013: the process that deleted its log had never opened it (RINV-19)."""
+    starts(0, now=replace(STARTED, replicas=(2, 3), isr=(2,), leader=2))
+    starts(4, now=STARTED)
+    with pytest.raises(InvariantViolationError, match="RINV-19"):
+        starts(0, now=STARTED)
 
 
 def fewer_replicas_while_one_is_cut_off():

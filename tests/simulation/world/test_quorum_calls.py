@@ -125,16 +125,22 @@ def test_a_read_may_be_as_old_as_it_says(cluster):
         ask(other, other.quorum.read_barrier(max_staleness_s=-1))
 
 
+async def read_again_and_again(quorum, max_staleness_s):
+    """Returns how long it takes, by the replica's clock."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    for _ in range(200):
+        await quorum.read_barrier(max_staleness_s=max_staleness_s)
+    return loop.time() - began_s
+
+
 def test_stale_reads_ask_once_in_their_time(cluster):
     cluster.become_quiet()
-    other, took_ms = other_of(cluster), []
+    other, took_s = other_of(cluster), []
     for max_staleness_s in (0.0, 1.0):
         cluster.run_for(2_000)
-        begun_ms = cluster.world.now_ms
-        for _ in range(200):
-            ask(other, other.quorum.read_barrier(max_staleness_s=max_staleness_s))
-        took_ms.append(cluster.world.now_ms - begun_ms)
-    assert took_ms[1] < took_ms[0] / 20, "a question takes two messages to the leader, and two to another voter"
+        took_s.append(ask(other, read_again_and_again(other.quorum, max_staleness_s)))
+    assert took_s[1] < took_s[0] / 20, "a question takes two messages to the leader, and two to another voter"
 
 
 def test_more_calls_than_may_wait_fail_at_once():

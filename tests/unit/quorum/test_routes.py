@@ -59,7 +59,7 @@ def follower():
     replica.log = FollowerLog()
     routes = Routes(
         replica,
-        node_id=1,
+        client_id="quorum-1",
         request_timeout_s=60,
         default_timeout_s=60,
         max_waiting_calls=100,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from kraftlog import host
 from kraftlog.errors import LogError
 from kraftlog.raft.core import RaftCore
 from kraftlog.runtime.raft.control_records import to_voters_record
+from kraftlog.runtime.raft.log_threads import LogThreads
 from kraftlog.storage.disk_failure import is_disk_failure
 from kraftlog.storage.metadata_log import MetadataLog
 from kraftlog.storage.snapshot_file import SnapshotId
@@ -54,7 +54,7 @@ class Checkpoints:
 
     Args:
         log: Where checkpoints go.
-        executor: The log's thread.
+        threads: Of the log.
         max_bytes: metadata.log.max.record.bytes.between.snapshots.
         max_interval_ms: metadata.log.max.snapshot.interval.ms; 0 for no limit.
         outgrows_last: Whether the bytes that make one due are at least those of the newest one: then no more goes into
@@ -67,14 +67,14 @@ class Checkpoints:
     Attributes:
         bytes_since_last: Bytes of committed batches behind the newest checkpoint.
         high_watermark: What is committed (exclusive): the log is not cleaned beyond it.
-        writer: The thread of its own.
+        writer: The thread for checkpoints.
         progress: Of the checkpoint that is being written; None while none is. Its writer's thread changes it.
     """
 
     def __init__(
         self,
         log: MetadataLog,
-        executor: Executor,
+        threads: LogThreads,
         *,
         max_bytes: int = 20 * 1024 * 1024,
         max_interval_ms: int = 3_600_000,
@@ -91,8 +91,7 @@ class Checkpoints:
         self._outgrows_last = outgrows_last
         self._log = log
         self._newest_bytes = self._size_of_newest()
-        self._executor = executor
-        self.writer = host.executor("kraftlog-checkpoint")
+        self._executor, self.writer = threads.log, threads.checkpoints
         self._on_written = on_written
         self._on_cleaned = on_cleaned
         self._on_failure = on_failure
@@ -224,7 +223,6 @@ class Checkpoints:
         """Take no more checkpoints."""
         if self._timer is not None:
             self._timer.cancel()
-        self.writer.shutdown(wait=True)
 
 
 def _write(writer: SnapshotWriter, values: StateValues, progress: CheckpointProgress) -> int:

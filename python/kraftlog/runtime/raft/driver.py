@@ -94,6 +94,7 @@ class RaftDriver:
         executor: One thread, for flushes and the election state.
         metrics: Told what the replica is and does, and closed by ``stop``; made here when None.
         security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+        client_id: Of requests to other replicas; made of the node's id if None.
 
     Attributes:
         metrics: What can be measured of this replica.
@@ -112,6 +113,7 @@ class RaftDriver:
         executor: Executor,
         metrics: RaftMetrics | None = None,
         security: SecurityOf = lambda _: None,
+        client_id: str | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.metrics = RaftMetrics(Metrics()) if metrics is None else metrics
@@ -156,7 +158,7 @@ class RaftDriver:
         self._peers = Peers(
             self.loop,
             listener_name=config.listener_name,
-            client_id=f"raft-client-{config.local_key.node_id}",
+            client_id=client_id or f"raft-client-{config.local_key.node_id}",
             request_timeout_s=config.request_timeout_ms / 1000,
             topic=log.config.topic,
             on_response=self._on_response,

@@ -28,6 +28,7 @@ from kraftlog.runtime.raft.checkpoint_load import CheckpointLoads, LoadWork
 from kraftlog.runtime.raft.checkpoints import Checkpoints
 from kraftlog.runtime.raft.driver import RETRY_S, RaftDriver
 from kraftlog.runtime.raft.log_machine import LogMachine, Proposed
+from kraftlog.runtime.raft.log_threads import LogThreads
 from kraftlog.runtime.raft.opened_log import read_opened
 from kraftlog.runtime.raft.step_run import TURN_NS, StepRun
 from kraftlog.storage.disk_failure import is_disk_failure
@@ -67,6 +68,7 @@ class ReplicatedLog(Generic[P]):
         snapshot_outgrows_last: Whether as many bytes as the newest checkpoint has are committed before the next one.
         wall_ms: Unix clock.
         name: Of the threads.
+        threads: That it shares with others; threads of its own if None.
 
     Raises:
         LogError: The directory cannot be read or written.
@@ -98,6 +100,7 @@ class ReplicatedLog(Generic[P]):
         snapshot_outgrows_last: bool = False,
         wall_ms: Callable[[], int],
         name: str,
+        threads: LogThreads | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._machine = machine
@@ -113,10 +116,11 @@ class ReplicatedLog(Generic[P]):
         self._rounds: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._unbegun_rounds: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self.log = MetadataLog(directory, log_config, now_ms=wall_ms(), clean_shutdown=clean_shutdown)
-        self._executor = host.executor(name)
+        self._threads = LogThreads.of_one_log(name) if threads is None else threads
+        self._executor = self._threads.log
         self.snapshots = Checkpoints(
             self.log,
-            self._executor,
+            self._threads,
             max_bytes=snapshot_max_bytes,
             max_interval_ms=snapshot_max_interval_ms,
             outgrows_last=snapshot_outgrows_last,
@@ -142,7 +146,11 @@ class ReplicatedLog(Generic[P]):
             raise
 
     def start(
-        self, config: RaftConfig, metrics: RaftMetrics | None = None, security: SecurityOf = lambda _: None
+        self,
+        config: RaftConfig,
+        metrics: RaftMetrics | None = None,
+        security: SecurityOf = lambda _: None,
+        client_id: str | None = None,
     ) -> None:
         """Take part. A sole voter leads when this returns.
 
@@ -150,6 +158,7 @@ class ReplicatedLog(Generic[P]):
             config: Identity and timers.
             metrics: Told what this replica is and does; made here when None.
             security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
+            client_id: Of requests to other replicas; made of the node's id if None.
         """
         self.driver = RaftDriver(
             config,
@@ -160,6 +169,7 @@ class ReplicatedLog(Generic[P]):
             executor=self._executor,
             metrics=metrics,
             security=security,
+            client_id=client_id,
         )
         self.raft = self.driver.core
         self.is_open = True
@@ -199,8 +209,8 @@ class ReplicatedLog(Generic[P]):
             await self._loop.run_in_executor(self._executor, self.log.close)
         except (OSError, LogError) as error:
             self.on_failure(error)
-        self._executor.shutdown(wait=True)
         self.snapshots.close()
+        self._threads.release()
 
     async def _wait_until(self, is_so: Callable[[], bool], limit_s: float) -> bool:
         """Whether it came to be so within that time."""

@@ -115,6 +115,9 @@ class PartitionChecker:
         self._kept: dict[_Key, int] = {}
         self._raised_ms: dict[_Key, float] = {}
         self._log_starts: dict[tuple[int, Any, _Key], int] = {}
+        # Nodes that had no replica of a partition for a time: their logs are deleted, perhaps by a process that never
+        # opened them.
+        self._moved_away: set[tuple[int, _Key]] = set()
         self._highest_starts: dict[tuple[str, int], int] = {}
         self.looked: Counter[str] = Counter()
         self.logs = PartitionLogChecker(self.looked)
@@ -181,6 +184,7 @@ class PartitionChecker:
         Raises:
             InvariantViolationError: Too few are (RINV-33).
         """
+        self._moved_away.update((node_id, (topic_id, index)) for node_id in self._nodes.keys() - set(now.replicas))
         lost_epoch = self._note_loss((topic_id, index))
         problem = self._moves.problem(topic_id, index, was, now)
         # Without the operator's leave nothing is lost, unless the last known leader leads and has lost its disk.
@@ -279,7 +283,8 @@ class PartitionChecker:
         if not log_start <= high_watermark <= log_end:
             self._fail("RINV-07", f"{name}: log start {log_start}, high watermark {high_watermark}, end {log_end}")
         place = (machine.node_id, machine.replaced_count, key)
-        if before is None and replica.is_back:
+        if before is None and (replica.is_back or (machine.node_id, key) in self._moved_away):
+            self._moved_away.discard((machine.node_id, key))
             self._log_starts.pop(place, None)
         if log_start < self._log_starts.get(place, 0):
             self._fail("RINV-19", f"{name}: the log start fell from {self._log_starts[place]} to {log_start}")
