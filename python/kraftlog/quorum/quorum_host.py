@@ -82,7 +82,7 @@ class QuorumHost:
             msg = f"threads is at least 1, not {threads}"
             raise ValueError(msg)
         check_keywords("QuorumHost", _PARAMETERS, settings)
-        self._data_dir = Path(data_dir)
+        self._data_dir = Path(data_dir) if isinstance(data_dir, str) else data_dir
         self._node_id = node_id
         self._voters = dict(voters or {})
         self._address = address or self._voters.get(node_id, "127.0.0.1:0")
