@@ -91,6 +91,7 @@ class QuorumHost:
         self._thread_count = threads
         self._config = {**_PATIENT, **config_properties(config, settings)}
         self._quorums: dict[str, AsyncQuorum] = {}
+        self._opening: dict[str, asyncio.Future[None]] = {}
         self._is_running = False
         self._turn = count()
 
@@ -127,6 +128,7 @@ class QuorumHost:
         if not self._is_running:
             return
         self._is_running = False
+        await asyncio.gather(*self._opening.values())
         await asyncio.gather(*(quorum.close() for quorum in self._quorums.values()))
         self._quorums.clear()
         self._listener.close()
@@ -184,12 +186,11 @@ class QuorumHost:
             NodeClosedError: The host is closed.
             KraftlogError: The directory is in use, or something stored cannot be read.
         """
-        if not self._is_running:
-            raise NodeClosedError("the host is closed")
+        self._check_running()
         if not _NAME.fullmatch(name) or set(name) == {"."}:
             msg = f"{name!r} is no name of a quorum: at most 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not dots alone"
             raise ValueError(msg)
-        if name in self.quorums:
+        if name in self._opening or name in self.quorums:
             msg = f"{name!r} is open already"
             raise ValueError(msg)
         unknown = set(voters or ()) - self._voters.keys() - {self._node_id}
@@ -224,11 +225,21 @@ class QuorumHost:
                 LogThreads(self._logs[next(self._turn) % len(self._logs)], self._checkpoints, is_shared=True),
             ),
         )
-        self._quorums[name] = quorum
+        opening = self._opening[name] = asyncio.get_running_loop().create_future()
         try:
             async with self._may_open:
                 await quorum.start()
-        except BaseException:
-            del self._quorums[name]
+            self._quorums[name] = quorum
+        finally:
+            del self._opening[name]
+            opening.set_result(None)
+        try:
+            self._check_running()
+        except NodeClosedError:
+            await quorum.close()
             raise
         return quorum
+
+    def _check_running(self) -> None:
+        if not self._is_running:
+            raise NodeClosedError("the host is closed")

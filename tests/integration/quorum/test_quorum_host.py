@@ -155,3 +155,23 @@ def test_what_cannot_be_opened_is_refused(tmp_path):
             kraftlog.QuorumHost(data_dir=tmp_path, thread=3)
 
     run(check())
+
+
+def test_a_host_that_is_closed_while_it_opens_quorums_leaves_none_behind(tmp_path):
+    async def check():
+        host = kraftlog.QuorumHost(data_dir=tmp_path)
+        await host.start()
+        opening = [asyncio.ensure_future(host.open(f"q{number}", Journal())) for number in range(40)]
+        twice = asyncio.ensure_future(host.open("q0", Journal()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="open already"):
+            await twice
+        await host.close()
+        ends = await asyncio.gather(*opening, return_exceptions=True)
+        assert {type(end) for end in ends} <= {kraftlog.AsyncQuorum, NodeClosedError}
+        assert not host.quorums
+        async with kraftlog.QuorumHost(data_dir=tmp_path) as again:
+            await asyncio.gather(*(again.open(f"q{number}", Journal()) for number in range(40)))
+
+    run(check())
