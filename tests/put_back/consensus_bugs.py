@@ -237,7 +237,7 @@ CONSENSUS_BUGS = (
         SESSIONS,
     ),
     Bug(
-        "leadership goes to the voter that is furthest, whoever was chosen",
+        "leadership goes to the voter that is furthest, not to the chosen one",
         "raft.roles.leader",
         "(key.node_id != self.successor, self._shortest_last(key))",
         "self._shortest_last(key)",

@@ -100,6 +100,7 @@ class Checkpoints:
         self._not_before_s = 0.0
         self._postponed_bytes = 0
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
         self.progress: CheckpointProgress | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -117,16 +118,21 @@ class Checkpoints:
     @property
     def is_due(self) -> bool:
         """Whether enough was committed, or enough time has passed with anything committed."""
-        if self._task is not None or not self.bytes_since_last or host.monotonic_s() < self._not_before_s:
+        if self.is_busy or not self.bytes_since_last or host.monotonic_s() < self._not_before_s:
             return False
         age_ms = (host.monotonic_s() - self._last_s) * 1000
         due_bytes = max(self.max_bytes, self._newest_bytes) if self._outgrows_last else self.max_bytes
         return self.bytes_since_last >= due_bytes or 0 < self.max_interval_ms <= age_ms
 
     @property
-    def is_busy(self) -> bool:
-        """Whether a checkpoint is being written, or old ones are dropped."""
+    def is_working(self) -> bool:
+        """Whether one is being written, or old ones are dropped."""
         return self._task is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether none can be begun: one is being written, old ones are dropped, or the log is about to be closed."""
+        return self._task is not None or self._is_closed
 
     def on_loaded(self) -> None:
         """The log was replaced by a checkpoint of the leader."""
@@ -203,6 +209,8 @@ class Checkpoints:
         self._not_before_s = host.monotonic_s() + RETRY_S
 
     async def _clean(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._is_closed:
+            return
         high_watermark = self.high_watermark
         try:
             oldest = await loop.run_in_executor(
@@ -220,7 +228,8 @@ class Checkpoints:
             await asyncio.wait([self._task])
 
     def close(self) -> None:
-        """Take no more checkpoints."""
+        """Begin no more checkpoints, and drop no more; ``finish`` waits for what has begun."""
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
 

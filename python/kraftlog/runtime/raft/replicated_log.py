@@ -185,6 +185,8 @@ class ReplicatedLog(Generic[P]):
         Args:
             before_closing: Called when nothing more is going to be committed here.
         """
+        # While a long stop closes the log, the minute may come in which old checkpoints are dropped.
+        self.snapshots.close()
         if self.is_open:
             await self._wait_until(lambda: not self.pending, STOP_TIMEOUT_S)
             await self.snapshots.finish()
@@ -209,7 +211,6 @@ class ReplicatedLog(Generic[P]):
             await self._loop.run_in_executor(self._executor, self.log.close)
         except (OSError, LogError) as error:
             self.on_failure(error)
-        self.snapshots.close()
         self._threads.release()
 
     async def _wait_until(self, is_so: Callable[[], bool], limit_s: float) -> bool:
@@ -511,7 +512,7 @@ class ReplicatedLog(Generic[P]):
             check_running()
             if not self.snapshots.is_busy:
                 self.driver.tell(lambda: self._maybe_checkpoint(self.snapshots.high_watermark, is_asked=True))
-            if not self.snapshots.is_busy:  # the machine has none to give now, or nothing is committed
+            if not self.snapshots.is_working:  # the machine has none to give now, or nothing is committed
                 await asyncio.sleep(_ASK_AGAIN_S)
 
     def _maybe_checkpoint(self, high_watermark: Offset, *, is_asked: bool = False) -> None:

@@ -62,6 +62,29 @@ def test_voters_come_from_the_newest_checkpoint_and_then_from_every_record_of_th
     log.close()
 
 
+def test_a_log_that_is_being_closed_drops_and_begins_nothing(tmp_path, monkeypatch, caplog):
+    """A stop that takes long, as that of a thousand logs does, is under way when the minute comes to drop old ones."""
+
+    async def run():
+        directory = tmp_path / "log"
+        bootstrap(directory, 1)
+        log = replicated(directory, Recorder(), snapshot_max_bytes=1 << 30)
+        await propose(log, "a")
+        monkeypatch.setattr(type(log.log), "clean", None)  # a call fails
+        log.snapshots.max_bytes = 1
+        assert log.snapshots.is_due
+        stopping = asyncio.ensure_future(log.stop())
+        await asyncio.sleep(0)
+        assert not log.snapshots.is_due
+        log.snapshots._on_timer()
+        await log.snapshots.finish()
+        await stopping
+        assert [each.end_offset for each, _ in log.log.snapshots] == [0]
+
+    asyncio.run(run())
+    assert not caplog.records
+
+
 @pytest.mark.spec("SNAP-50")
 def test_cleaner_that_fails_is_logged_and_the_replica_goes_on(tmp_path, caplog):
     config = MetadataLogConfig(segment_bytes=4096, max_batch_bytes=4096, retention_bytes=0)
