@@ -22,6 +22,7 @@ from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.quorum.routes import Routes
 from kraftlog.quorum.server import QuorumServer
 from kraftlog.quorum.session_client import AsyncSession
+from kraftlog.quorum.session_machine import SessionMachine
 from kraftlog.quorum.settings import LISTENER_NAME, format_when_needed, node_config, split_address
 from kraftlog.quorum.snapshot_info import SnapshotInfo, SnapshotProgress
 from kraftlog.quorum.state_machine import CommittedBatch, StateMachine
@@ -367,9 +368,12 @@ class AsyncQuorum:
             timeout_s: Seconds to wait; ``timeout_s`` of the quorum when None.
 
         Raises:
-            TypeError: The state machine knows no sessions.
+            TypeError: This replica's state machine has no sessions; nothing was proposed.
             QuorumError: And whatever else ``call`` raises.
         """
+        if not isinstance(self._options.machine, SessionMachine):
+            msg = "the state machine has no sessions: wrap it in kraftlog.SessionMachine, on every replica"
+            raise TypeError(msg)
         return await AsyncSession.open(self, expires_after_s=expires_after_s, timeout_s=timeout_s)
 
     # Linearizable reads

@@ -7,14 +7,23 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kraftlog.errors import DeadlineError, NotCommittedError, OutcomeUnknownError
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import RecordBatch
 
-__all__ = ["COMMAND_OVERHEAD_BYTES", "Applied", "Deadlines", "Group", "Proposal", "Watched", "commands_of"]
+__all__ = [
+    "COMMAND_OVERHEAD_BYTES",
+    "Applied",
+    "Deadlines",
+    "Group",
+    "Proposal",
+    "Watched",
+    "commands_of",
+    "own_commands",
+]
 
 COMMAND_OVERHEAD_BYTES = 24
 """More than a record needs around its value."""
@@ -23,6 +32,26 @@ COMMAND_OVERHEAD_BYTES = 24
 def commands_of(batch: RecordBatch, start_offset: int = 0) -> list[bytes]:
     """The commands in a batch from ``start_offset`` (inclusive) on; a record without a value is an empty one."""
     return [value or b"" for value in batch.values(start_offset)]
+
+
+def own_commands(commands: Sequence[bytes]) -> tuple[bytes, ...]:
+    """The commands as nobody can change them any more: what is applied has to be what was written.
+
+    Raises:
+        ValueError: There are none.
+        TypeError: One is not of bytes.
+    """
+    kept: tuple[Any, ...] = tuple(commands)
+    if not kept:
+        msg = "no commands"
+        raise ValueError(msg)
+    if set(map(type, kept)) == {bytes}:
+        return kept
+    for command in kept:
+        if not isinstance(command, bytes | bytearray | memoryview):
+            msg = f"a sequence of commands, each of bytes, is wanted; one is of {type(command).__name__}"
+            raise TypeError(msg)
+    return tuple(map(bytes, kept))
 
 
 @dataclass(slots=True, eq=False)

@@ -19,7 +19,7 @@ from kraftlog.errors import (
 )
 from kraftlog.ordered_set import OrderedSet
 from kraftlog.quorum.leader_link import LeaderLink
-from kraftlog.quorum.proposals import Applied, Group, Proposal
+from kraftlog.quorum.proposals import Applied, Group, Proposal, own_commands
 from kraftlog.quorum.replica import QuorumReplica
 from kraftlog.raft.voter_set import Endpoint, find_endpoint
 from kraftlog.runtime.metadata.quorum_info import QuorumInfo
@@ -52,26 +52,6 @@ def _outcome(error: KraftlogError) -> Exception:
     if error.code == ErrorCode.REQUEST_TIMED_OUT:
         return DeadlineError("the leader had no room for the commands in time")
     return _NothingDoneError() if error.code in _ASK_AGAIN else error
-
-
-def _own_copy(commands: Sequence[bytes]) -> tuple[bytes, ...]:
-    """The commands as nobody can change them any more: what is applied has to be what was written.
-
-    Raises:
-        ValueError: There are none.
-        TypeError: One is not of bytes.
-    """
-    kept: tuple[Any, ...] = tuple(commands)
-    if not kept:
-        msg = "no commands"
-        raise ValueError(msg)
-    if set(map(type, kept)) == {bytes}:
-        return kept
-    for command in kept:
-        if not isinstance(command, bytes | bytearray | memoryview):
-            msg = f"a sequence of commands, each of bytes, is wanted; one is of {type(command).__name__}"
-            raise TypeError(msg)
-    return tuple(map(bytes, kept))
 
 
 class Routes:
@@ -125,7 +105,7 @@ class Routes:
 
     async def propose(self, commands: Sequence[bytes], timeout_s: float | None, *, forward: bool) -> Applied:
         """Replicate commands, here or by the leader; see ``AsyncQuorum.propose``."""
-        commands = _own_copy(commands)
+        commands = own_commands(commands)
         self.check_running()
         deadline_s = self._loop.time() + (self.default_timeout_s if timeout_s is None else timeout_s)
         self._begin_call()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 
 from kraftlog.errors import DeadlineError, NodeClosedError, QuorumError, SessionExpiredError, StateMachineError
+from kraftlog.quorum.proposals import own_commands
 from kraftlog.quorum.session_machine import SessionAnswer, encode_call, encode_close, encode_open
 
 __all__ = ["AsyncSession", "Session"]
@@ -54,7 +55,7 @@ class AsyncSession:
         """Open a session; see :meth:`AsyncQuorum.open_session`. One whose answer was lost expires by itself."""
         command = encode_open(int(expires_after_s * 1000))
         (answer,), _ = await _call_until_known(lambda: quorum, [command], timeout_s)
-        return cls(quorum, int(str(answer.value)))
+        return cls(quorum, cast("int", answer.value))
 
     async def call(self, commands: Sequence[bytes], *, timeout_s: float | None = None) -> Sequence[Any]:
         """Replicate commands, each of which is applied once; return what ``apply`` returned for each.
@@ -65,18 +66,21 @@ class AsyncSession:
                 :class:`kraftlog.errors.DeadlineError` it is not known whether they are applied, once, or not.
 
         Raises:
+            ValueError: No commands.
+            TypeError: A command that is not of bytes.
             SessionExpiredError: The quorum has forgotten the session.
             DeadlineError: The time is over.
             QuorumError: As of :meth:`AsyncQuorum.propose`, but for those whose outcome another attempt decides.
             NodeClosedError: The replica is closed.
         """
+        commands = own_commands(commands)
         numbers = range(self._next_sequence, self._next_sequence + len(commands))
         self._next_sequence = numbers.stop
         self._unanswered.update(numbers)
         try:
             first = min(self._unanswered, default=0)
             encoded = [
-                encode_call(self.session_id, number, first, bytes(command))
+                encode_call(self.session_id, number, first, command)
                 for number, command in zip(numbers, commands, strict=True)
             ]
             answers, attempts = await _call_until_known(lambda: self.quorum, encoded, timeout_s)

@@ -8,7 +8,7 @@ import pytest
 
 from kraftlog.errors import DeadlineError, NodeClosedError
 from kraftlog.node.config import ConfigError
-from kraftlog.quorum import Quorum
+from kraftlog.quorum import Quorum, SessionMachine
 from quorum_api_fixture import Journal
 
 
@@ -44,6 +44,29 @@ def test_what_is_applied_is_what_was_proposed_whatever_becomes_of_its_memory(tmp
             assert {type(command) for command in journal.commands} == {bytes}
 
     asyncio.run(run())
+
+
+def test_a_session_takes_what_a_proposal_takes(tmp_path):
+    journal = Journal()
+    with alone(tmp_path, SessionMachine(journal)) as quorum, quorum.open_session() as session:
+        for commands in (["text"], b"bytes", [3]):
+            with pytest.raises(TypeError, match="each of bytes"):
+                session.call(commands)
+        with pytest.raises(ValueError, match="no commands"):
+            session.call([])
+        assert session.call([b"a", bytearray(b"b")]) == [0, 1]
+        assert quorum.call([b"c"]) == [2]
+    assert journal.commands == [b"a", b"b", b"c"]
+
+
+def test_a_session_without_a_machine_for_it_proposes_nothing(tmp_path):
+    """What opens a session would be a command that the machine cannot read."""
+    journal = Journal()
+    with alone(tmp_path, journal) as quorum:
+        with pytest.raises(TypeError, match="SessionMachine"):
+            quorum.open_session()
+        quorum.propose([b"a"])
+    assert journal.commands == [b"a"]
 
 
 def test_misspelt_setting_does_not_pass_for_one(tmp_path):
