@@ -158,7 +158,7 @@ def test_a_replica_that_was_no_longer_eligible_does_not_keep_the_last_known_lead
 
 
 def led_by_the_last_in_sync(*, disk_since_ms, level, isr=(1,)):
-    """Broker 1 leads with an empty log; broker 2 showed at 10 ms that 5 records are committed."""
+    """Broker 1 leads with an empty log; broker 2 showed at 10 s that 5 records are committed."""
     image = SimpleNamespace(
         leader_epoch=0, partition_epoch=1, isr=isr, replicas=(1, 2), leader_recovery_state=RECOVERED
     )
@@ -166,6 +166,7 @@ def led_by_the_last_in_sync(*, disk_since_ms, level, isr=(1,)):
     last.disk_since_ms = disk_since_ms
     last.node.metadata.image.features = {ELIGIBLE_LEADER_REPLICAS_VERSION: level} if level else {}
     other = machine_of(2, partition_of(1, 2, high_watermark=5, log_end=5))
+    other.world.now_ms = 10_000.0
     metadata = SimpleNamespace(newest_state=lambda *_: image, last_in_sync=lambda *_: (1, 2), changes=CLEAN)
     checker = PartitionChecker({1: last, 2: other}, metadata, story())
     checker._leader_high_watermarks[TOPIC_ID, 0] = 5
@@ -177,11 +178,13 @@ def led_by_the_last_in_sync(*, disk_since_ms, level, isr=(1,)):
 
 def test_the_last_replica_in_sync_leads_with_a_new_disk_where_none_is_eligible_besides():
     """Seeds 80070, 80096 and 80194: its disk was replaced while the controllers were down (level 0, as in Kafka)."""
-    assert led_by_the_last_in_sync(disk_since_ms=11.0, level=0) == NO_CLEAN_LEADER
+    assert led_by_the_last_in_sync(disk_since_ms=10_001.0, level=0) == NO_CLEAN_LEADER
+    # Topics 9200004: the last fetch of the process that had the old disk came half a second after its end.
+    assert led_by_the_last_in_sync(disk_since_ms=9_500.0, level=0) == NO_CLEAN_LEADER
     for broken in (
-        {"disk_since_ms": 11.0, "level": 1},
-        {"disk_since_ms": 9.0, "level": 0},
-        {"disk_since_ms": 11.0, "level": 0, "isr": (1, 2)},
+        {"disk_since_ms": 10_001.0, "level": 1},
+        {"disk_since_ms": 7_900.0, "level": 0},
+        {"disk_since_ms": 10_001.0, "level": 0, "isr": (1, 2)},
     ):
         assert led_by_the_last_in_sync(**broken) == "RINV-23"
 
@@ -482,8 +485,8 @@ def test_the_last_replica_in_sync_with_a_new_disk_need_not_lead():
 )
 def test_a_last_disk_is_lost_if_it_is_newer_than_what_was_committed(level, sets, is_lost):
     leader = machine_of(1, partition_of(1, 1, high_watermark=5, log_end=5))
-    leader.disk_since_ms = 9.0
-    replaced = SimpleNamespace(node_id=2, disk_since_ms=11.0)
+    leader.world.now_ms, leader.disk_since_ms = 10_000.0, 7_900.0
+    replaced = SimpleNamespace(node_id=2, disk_since_ms=10_001.0)
     metadata = SimpleNamespace(newest_state=lambda *_: None, last_in_sync=lambda *_: (), changes=CLEAN)
     checker = PartitionChecker({1: leader, 2: replaced}, metadata, story())
     checker.after_turn(leader)  # at 10 ms

@@ -83,6 +83,12 @@ def test_what_a_disk_or_a_power_failure_took_is_not_lost_by_the_move(meanwhile):
     assert told(GIVEN_UP, (4, 4, 3, 5), meanwhile={1: meanwhile}) == 1
 
 
+def test_a_log_that_is_not_open_counts_for_neither_side():
+    """Tables 9300007: it was in a directory that had failed."""
+    assert told(ENDED, (5, 5, 3, 5), meanwhile={3: {"node": None}}) == 1
+    assert told(ENDED, (5, 5, 3, 5), meanwhile={1: {"node": None}}) == 1
+
+
 def test_replicas_that_stay_are_not_counted():
     grown = replace(STARTED, replicas=(1, 2, 3, 4), adding_replicas=(4,), partition_epoch=2)
     assert told(grown, (5, 4, 3, 0), was=replace(STARTED, partition_epoch=1)) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -10,9 +10,12 @@ if TYPE_CHECKING:
 
     from kraftlog.testing.world.node_machine import NodeMachine
 
-__all__ = ["MoveChecker"]
+__all__ = ["LATE_FETCH_MS", "MoveChecker"]
 
 _Key: TypeAlias = tuple[Any, int]
+
+LATE_FETCH_MS: Final = 2_000.0
+"""The last fetch of a process may come so long after its end, and raise the high watermark by what its disk had."""
 
 
 class MoveChecker:
@@ -66,13 +69,13 @@ class MoveChecker:
         kept = {
             replica
             for replica in now.replicas
-            if self._may_have_lost(replica, key, before) or self._has(replica, key, high_watermark)
+            if self._may_have_lost(replica, key, before) or self._has(replica, key, high_watermark) is not False
         }
         dropped = set(was.replicas) - set(now.replicas)
         if dropped <= set(was.adding_replicas):
             return None if kept else f"a move is given up, and no replica is left that has offset {high_watermark - 1}"
         began_with = set(was.replicas) - set(was.adding_replicas)
-        held = {replica for replica in began_with if replica in kept or self._has(replica, key, high_watermark)}
+        held = {replica for replica in began_with if replica in kept or self._has(replica, key, high_watermark) is True}
         if len(kept) < min(len(held), len(now.replicas)):
             return f"a move ends, {sorted(kept)} have offset {high_watermark - 1}, {sorted(held)} had it"
         return None
@@ -80,10 +83,11 @@ class MoveChecker:
     def _may_have_lost(self, replica: int, key: _Key, processes: Mapping[int, int]) -> bool:
         machine = self._nodes[replica]
         is_ended = not machine.is_running or machine.start_count != processes.get(replica)
-        is_new = machine.disk_since_ms > self._raised_ms.get(key, 0.0)
+        is_new = machine.disk_since_ms > 0.0 and machine.disk_since_ms > self._raised_ms.get(key, 0.0) - LATE_FETCH_MS
         return is_ended or is_new or machine.is_disk_failing or machine.has_bad_disk
 
-    def _has(self, replica: int, key: _Key, high_watermark: int) -> bool:
+    def _has(self, replica: int, key: _Key, high_watermark: int) -> bool | None:
+        """Whether its log reaches up to there; None if it has not been opened, or is in a directory that failed."""
         machine = self._nodes[replica]
         found = None if machine.node is None or not machine.is_running else machine.node.partitions.get(*key)
-        return found is not None and found.replica.log_end_offset >= high_watermark
+        return None if found is None else bool(found.replica.log_end_offset >= high_watermark)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kraftlog.errors import PoisonedLogError
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from kraftlog.testing.log_invariants import InvariantViolationError
-from kraftlog.testing.world.move_checker import MoveChecker
+from kraftlog.testing.world.move_checker import LATE_FETCH_MS, MoveChecker
 from kraftlog.testing.world.partition_log_checker import PartitionLogChecker, ReplicaLog, ReplicaState
 from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
 
@@ -413,7 +413,9 @@ class PartitionChecker:
         if len(last) != 1:
             return False
         machine = self._nodes.get(last[0])
-        return machine is not None and machine.disk_since_ms > self._raised_ms.get((topic_id, index), 0.0)
+        if machine is None or not machine.disk_since_ms:
+            return False
+        return machine.disk_since_ms > self._raised_ms.get((topic_id, index), 0.0) - LATE_FETCH_MS
 
     def _check_raised(self, partition: Any, key: _Key, name: str, high_watermark: int, leader_epoch: int) -> None:
         """The high watermark of a leader rose.
