@@ -195,6 +195,9 @@ def test_the_last_set_with_enough_replicas_in_sync_is_known():
         state = SimpleNamespace(partition_epoch=partition_epoch, isr=isr, replicas=(1, 2, 3))
         checker._states[TOPIC_ID, 0, partition_epoch] = checker._newest[TOPIC_ID, 0] = state
     assert [checker.last_in_sync(TOPIC_ID, 0, least) for least in (1, 2, 3, 4)] == [(1,), (1, 2), (1, 2, 3), (1, 2, 3)]
+    # Bursts 9200018: eligible leader replicas were enabled when one replica was in sync, which had lost its disk.
+    checker._states_without_elr.update((TOPIC_ID, 0, partition_epoch) for partition_epoch in (0, 1, 2))
+    assert [checker.last_in_sync(TOPIC_ID, 0, least) for least in (1, 2, 3, 4)] == [(1,)] * 4
 
 
 def registered_again(*, partition_epoch, is_clean, level=1):

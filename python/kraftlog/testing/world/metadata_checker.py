@@ -56,6 +56,9 @@ class MetadataChecker:
         self._states: dict[tuple[Any, int, int], Any] = {}
         self._latest: dict[tuple[int, Any, int], Any] = {}
         self._newest: dict[tuple[Any, int], Any] = {}
+        # Whether the newest image has eligible leader replicas, and the states that were seen without them.
+        self._is_elr_enabled = True
+        self._states_without_elr: set[tuple[Any, int, int]] = set()
         self.looked: Counter[str] = Counter()
         self.changes = PartitionChangeChecker(nodes, self.looked)
         self.on_change: OnChange | None = None
@@ -84,12 +87,15 @@ class MetadataChecker:
     def last_in_sync(self, topic_id: Any, index: int, min_insync_replicas: int) -> Any:
         """The in-sync replicas of the last state that had enough of them: no other replica was eligible after it.
 
+        Before eligible leader replicas were enabled, those in sync were the only ones, however few they were.
+
         Source: KIP-966.
         """
         newest = self._newest[topic_id, index]
         for partition_epoch in range(newest.partition_epoch, -1, -1):
-            state = self._states.get((topic_id, index, partition_epoch))
-            if state is not None and len(state.isr) >= min_insync_replicas:
+            place = (topic_id, index, partition_epoch)
+            state = self._states.get(place)
+            if state is not None and (len(state.isr) >= min_insync_replicas or place in self._states_without_elr):
                 return state.isr
         return newest.replicas
 
@@ -102,6 +108,7 @@ class MetadataChecker:
             self._fail("INV-08", f"{reason} {self._epoch_at[image.offset]}")
         self._check_registrations(machine, life, image)
         self.changes.note_settings(image)
+        self._is_elr_enabled = bool(image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION))
         for topic in image.topics:
             for index, partition in topic.partitions.items():
                 self._check_partition(machine, topic, index, partition)
@@ -122,6 +129,8 @@ class MetadataChecker:
         known = self._states.get((topic.topic_id, index, version[1]))
         if known is None:
             self._states[topic.topic_id, index, version[1]] = partition
+            if not self._is_elr_enabled:
+                self._states_without_elr.add((topic.topic_id, index, version[1]))
             newest = self._newest.get((topic.topic_id, index))
             if newest is None or newest.partition_epoch < version[1]:
                 self._newest[topic.topic_id, index] = partition
