@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["committed_batches"]
 
-_READ_BYTES: Final = 256 * 1024
+# Of batches, given out in one turn of the loop; the batch that exceeds it is given out whole.
+_TURN_BYTES: Final = 256 * 1024
 
 
 async def committed_batches(
@@ -46,9 +48,10 @@ async def committed_batches(
                 f"commands from offset {offset} on are wanted; those below {log.log.log_start_offset} are in a"
                 " checkpoint alone"
             )
-        # As much as one turn of the loop may read; the log may be cut at its beginning in between.
-        for batch in log.log.batches(offset, log.applied_end_offset, read_bytes=_READ_BYTES):
+        left_bytes = _TURN_BYTES
+        for batch in log.log.batches(offset, log.applied_end_offset, read_bytes=_TURN_BYTES):
             first, offset = offset, batch.last_offset + 1
+            left_bytes -= batch.size_bytes
             if not batch.is_control:
                 commands = commands_of(batch, first)
                 yield CommittedBatch(
@@ -59,5 +62,7 @@ async def committed_batches(
                     commands=commands,
                 )
                 check_running()
-                if offset < log.log.log_start_offset:
-                    break
+            # A long backlog leaves the loop to others in between, and the log may be cut at its beginning.
+            if left_bytes <= 0 or offset < log.log.log_start_offset:
+                break
+        await asyncio.sleep(0)

@@ -22,6 +22,7 @@ __all__ = ["Listener", "OwnListener", "SharedListener", "client_id_of"]
 # Of a request's header: API key, version and correlation id, then the length of the client's id (int16).
 _CLIENT_ID_AT: Final = 10
 _SEPARATOR: Final = "@"
+_NAME_SHOWN: Final = 249  # no name is longer, but a client id may be
 
 
 def client_id_of(replica: str, quorum: str | None) -> str:
@@ -124,7 +125,7 @@ class SharedListener:
         quorum = client_id.rpartition(_SEPARATOR)[2]
         exchange = self._exchanges.get(quorum)
         if exchange is None:
-            return CloseConnection(f"no quorum {quorum!r} is open here")
+            return CloseConnection(f"no quorum {quorum[:_NAME_SHOWN]!r} is open here")
         return exchange.handle(peer, frame)
 
 

@@ -129,11 +129,13 @@ class QuorumHost:
             return
         self._is_running = False
         await asyncio.gather(*self._opening.values())
-        await asyncio.gather(*(quorum.close() for quorum in self._quorums.values()))
-        self._quorums.clear()
-        self._listener.close()
-        for executor in (*self._logs, self._checkpoints):
-            executor.shutdown(wait=True)
+        try:
+            await asyncio.gather(*(quorum.close() for quorum in self._quorums.values()))
+        finally:
+            self._quorums.clear()
+            self._listener.close()
+            for executor in (*self._logs, self._checkpoints):
+                executor.shutdown(wait=True)
 
     async def __aenter__(self) -> Self:
         """Start."""
@@ -190,7 +192,8 @@ class QuorumHost:
         if not _NAME.fullmatch(name) or set(name) == {"."}:
             msg = f"{name!r} is no name of a quorum: at most 249 of a-z, A-Z, 0-9, '.', '_' and '-', and not dots alone"
             raise ValueError(msg)
-        if name in self._opening or name in self.quorums:
+        known = self._quorums.get(name)
+        if name in self._opening or (known is not None and known.is_open):
             msg = f"{name!r} is open already"
             raise ValueError(msg)
         unknown = set(voters or ()) - self._voters.keys() - {self._node_id}

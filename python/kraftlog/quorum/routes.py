@@ -94,7 +94,7 @@ class Routes:
         self._is_open = True
 
     def refuse(self) -> None:
-        """Refuse calls from now on; those that wait are told when the replica ends."""
+        """Refuse new calls; calls that already wait fail when the replica ends."""
         self._is_open = False
 
     def close(self) -> None:

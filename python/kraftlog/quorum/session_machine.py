@@ -398,7 +398,11 @@ class _Pass:
                 continue
             session, sequence = owner
             _encode_result(result)  # a checkpoint has to hold it, on every replica
-            session.answers[sequence] = self._results[self._start + place] = SessionAnswer(result)
+            self._results[self._start + place] = SessionAnswer(result)
+            # A later command of the batch may have said that nobody asks for this one: then it is kept nowhere,
+            # wherever batches end.
+            if sequence >= session.first_unanswered:
+                session.answers[sequence] = SessionAnswer(result)
         self._start += len(self._commands)
         self._commands, self._owners = [], []
 

@@ -1,4 +1,4 @@
-"""What users are told of snapshots."""
+"""Snapshots of a quorum as its users see them: finished ones, and the progress of one."""
 
 from __future__ import annotations
 

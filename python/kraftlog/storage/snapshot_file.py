@@ -244,11 +244,13 @@ def check_snapshot(path: Path) -> Snapshot:
 def _batches_of(path: Path) -> Iterator[RecordBatch]:
     """The batches of a checkpoint, read in parts of about a megabyte; each CRC is checked."""
     position = 0
+    left_bytes = path.stat().st_size
     with path.open("rb") as file:
         rest = b""
         while True:
-            # A batch that is larger than a part is read at once.
-            data = file.read(max(_PART_BYTES, _first_batch_bytes(rest) - len(rest)))
+            # A batch that is larger than a part is read at once; a length beyond the end of the file is none.
+            data = file.read(min(left_bytes, max(_PART_BYTES, _first_batch_bytes(rest) - len(rest))))
+            left_bytes -= len(data)
             rest += data
             end = len(rest) if not data else _whole_batches_end(rest)
             if end:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 
 import pytest
 
 import kraftlog
+from kraftlog import host
 from kraftlog._kraftlog import encode_batch, encode_values, read_batches
 from kraftlog.errors import (
     DeadlineError,
@@ -514,3 +516,24 @@ def test_what_cannot_start_leaves_nothing_behind(tmp_path):
         Quorum(Journal(), data_dir=tmp_path, node_id=4, voters={1: "127.0.0.1:1"})
     with pytest.raises(ValueError, match="one of them"):
         Quorum(Journal(), data_dir=tmp_path, voters={1: "127.0.0.1:1"}, join=["127.0.0.1:2"])
+
+
+def test_the_leader_applies_a_batch_with_the_timestamp_of_the_log(tmp_path, monkeypatch):
+    """The other replicas read it there; the wall clock goes on between proposal and append."""
+    ticks = itertools.count(1_700_000_000_000)
+    monkeypatch.setattr(host, "wall_ms", lambda: next(ticks))
+
+    async def run():
+        journal = Journal()
+        async with alone(tmp_path, journal) as quorum:
+            await asyncio.gather(*(quorum.propose([b"%d" % number]) for number in range(20)))
+            await quorum.propose([b"last"])
+            applied = {batch.base_offset: batch.timestamp_ms for batch in journal.batches}
+            stored = {}
+            async for batch in quorum.committed(0):
+                stored[batch.base_offset] = batch.timestamp_ms
+                if batch.commands[-1] == b"last":
+                    break
+            assert applied == stored
+
+    asyncio.run(asyncio.wait_for(run(), 30))

@@ -133,6 +133,17 @@ def test_results_are_kept_until_the_client_has_them():
     assert log.applied == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_what_is_kept_does_not_depend_on_how_a_batch_is_cut():
+    """The client gave up the first command, and says so with the second one."""
+    whole, cut = Log(), Log()
+    session = whole.open()
+    cut.open()
+    commands = [encode_call(session, 0, 0, b"a"), encode_call(session, 1, 1, b"b")]
+    together = whole.append(*commands)
+    assert together == [answer for command in commands for answer in cut.append(command)]
+    assert list(whole.machine.snapshot()) == list(cut.machine.snapshot())
+
+
 def test_a_session_that_is_not_used_ends():
     log = Log()
     first, second = log.open(timeout_ms=1_000), log.open(timeout_ms=5_000)

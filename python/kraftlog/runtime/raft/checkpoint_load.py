@@ -93,11 +93,15 @@ class CheckpointLoads:
             self.current.is_void = True
         load = self.current = CheckpointLoad(snapshot_id)
         task = self._task = self._loop.run_in_executor(self._executor, work, load)
-        task.add_done_callback(lambda task: self._tell(lambda: self._end(load, snapshot, task)))
+
+        def ended(task: asyncio.Future[Callable[[], None]]) -> None:
+            task.exception()  # nobody may look at it: a replica that failed is told nothing any more
+            self._tell(lambda: self._end(load, snapshot, task))
+
+        task.add_done_callback(ended)
 
     def _end(self, load: CheckpointLoad, snapshot: Snapshot, task: asyncio.Future[Callable[[], None]]) -> None:
         if load.is_void:
-            task.exception()  # whatever it was
             return
         put_in_place = task.result()
         put_in_place()
@@ -108,7 +112,7 @@ class CheckpointLoads:
         """Wait for the thread's next end, if it is at work; the state may be in place then."""
         if self._task is not None:
             await asyncio.wait([self._task])
-            await asyncio.sleep(0)  # its end is told in a turn of its own
+            await asyncio.sleep(0)  # the callback of the task runs first
 
     async def stop(self) -> None:
         """Take nothing in any more; returns when the thread has ended."""

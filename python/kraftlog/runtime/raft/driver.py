@@ -417,6 +417,7 @@ class RaftDriver:
             values: list[bytes] = list(effect.records)  # type: ignore[arg-type]
             self._log.append_values(values, base_offset=effect.base_offset, epoch=effect.epoch, now_ms=now_ms)
             self.metrics.on_appended(effect.base_offset + len(values), len(values))
+            self._listener.on_values_appended(effect.base_offset, now_ms)
             return
         messages = [to_control_message(record) for record in effect.records]
         size_bytes = self._log.append_control_records(

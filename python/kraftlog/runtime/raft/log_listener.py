@@ -26,6 +26,9 @@ class LogListener(Protocol):
     def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
         """Another epoch, or its leader became known or unknown."""
 
+    def on_values_appended(self, base_offset: Offset, timestamp_ms: int) -> None:
+        """This replica, as leader, appended proposed values from ``base_offset`` on, with this timestamp (Unix ms)."""
+
     def on_snapshot_loaded(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         """The log was replaced by a snapshot: everything known before is void."""
 

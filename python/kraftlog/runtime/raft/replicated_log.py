@@ -318,6 +318,13 @@ class ReplicatedLog(Generic[P]):
         del base_offset, size_bytes
         self._machine.on_control_appended(last_offset, epoch)
 
+    def on_values_appended(self, base_offset: Offset, timestamp_ms: int) -> None:
+        """Own proposals have the timestamp that all replicas find in the log."""
+        for proposed in reversed(self.pending):
+            if proposed.base_offset < base_offset:
+                break
+            proposed.timestamp_ms = timestamp_ms
+
     def on_leader_changed(self, leader_id: NodeId | None, epoch: Epoch) -> None:
         """Begin or end to lead."""
         self._moved.set()
