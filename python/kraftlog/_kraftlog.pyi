@@ -2182,6 +2182,12 @@ def replace_with_future(
         Outcome as above, or "behind" while more than ``max_bytes`` is left to be copied, and the error of a failure.
     """
 
+def flush_logs(logs: Sequence[Log]) -> list[int | BaseException]:
+    """Flush several logs, one after the other; returns for each what ``Log.flush`` returns, or the error it raises.
+
+    The interpreter is free from the first to the last. The error of one log leaves the others alone.
+    """
+
 def append_fetched(
     fetched: Sequence[tuple[Partition, Buffer, int, int, int, int]], *, now_ms: int, flush: bool
 ) -> list[tuple[str, int, int, int, int, int, BaseException | None]]:

@@ -18,6 +18,7 @@ from kraftlog.quorum.async_quorum import MAX_WAITING_CALLS, AsyncQuorum, Options
 from kraftlog.quorum.listeners import OwnListener, SharedListener
 from kraftlog.quorum.settings import node_config, split_address
 from kraftlog.quorum.state_machine import StateMachine
+from kraftlog.runtime.raft.flush_group import FlushGroup
 from kraftlog.runtime.raft.log_threads import LogThreads
 from kraftlog.storage.files import make_directory
 
@@ -39,9 +40,9 @@ _PATIENT: Final = {
 class QuorumHost:
     """Replicas of many quorums in one process, on the event loop that ``async with`` ran on.
 
-    They share the address, the threads that flush and write snapshots, and the settings; each has its own log, leader
-    and state machine. A request names its quorum by the end of its client id (``raft-client-1@accounts``), so that
-    Kafka's tools reach one with ``client.id=any@accounts``.
+    They share the address, the threads that flush and write snapshots, the flushes that wait at one time, and the
+    settings; each has its own log, leader and state machine. A request names its quorum by the end of its client id
+    (``raft-client-1@accounts``), so that Kafka's tools reach one with ``client.id=any@accounts``.
 
     Idle replicas ask their leaders every ten seconds, not twice per second: see ``config`` for other waits.
 
@@ -118,8 +119,10 @@ class QuorumHost:
         self._listener = SharedListener(OwnListener(config, asyncio.get_running_loop()))
         if not advertised_port:
             self._address = f"{advertised_host}:{self._listener.end_point.port}"
-        self._logs = [host.executor(f"kraftlog-quorums-{number}") for number in range(self._thread_count)]
-        self._checkpoints = host.executor("kraftlog-checkpoint", self._thread_count)
+        checkpoints = host.executor("kraftlog-checkpoint", self._thread_count)
+        logs = [host.executor(f"kraftlog-quorums-{number}") for number in range(self._thread_count)]
+        self._executors = [*logs, checkpoints]
+        self._threads = [LogThreads(log, checkpoints, FlushGroup(log)) for log in logs]
         self._may_open = asyncio.Semaphore(_OPEN_AT_ONCE)
         self._is_running = True
 
@@ -134,7 +137,7 @@ class QuorumHost:
         finally:
             self._quorums.clear()
             self._listener.close()
-            for executor in (*self._logs, self._checkpoints):
+            for executor in self._executors:
                 executor.shutdown(wait=True)
 
     async def __aenter__(self) -> Self:
@@ -225,7 +228,7 @@ class QuorumHost:
             ),
             Place(
                 self._listener.part_of(name),
-                LogThreads(self._logs[next(self._turn) % len(self._logs)], self._checkpoints, is_shared=True),
+                self._threads[next(self._turn) % self._thread_count],
             ),
         )
         opening = self._opening[name] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from dataclasses import replace as replace_fields
 from pathlib import Path
 
-from kraftlog._kraftlog import FileSlice, Log, LogConfig, RecordBatch, encode_batch, encode_values, read_batches
+from kraftlog._kraftlog import (
+    FileSlice,
+    Log,
+    LogConfig,
+    RecordBatch,
+    encode_batch,
+    encode_values,
+    flush_logs,
+    read_batches,
+)
 from kraftlog.errors import CorruptRecordError, LogError
 from kraftlog.storage.atomic_file import flush_directory, move_durably
 from kraftlog.storage.files import make_directory
@@ -32,7 +41,7 @@ from kraftlog.wire.messages.control_records import VotersRecord
 from kraftlog.wire.records import encode_control_record
 from kraftlog.wire.struct import Buffer, Message
 
-__all__ = ["MetadataLog", "MetadataLogConfig"]
+__all__ = ["MetadataLog", "MetadataLogConfig", "flush_together"]
 
 logger = logging.getLogger(__name__)
 
@@ -450,3 +459,11 @@ class MetadataLog:
     def close(self) -> None:
         """Flush and close."""
         self._log.close()
+
+
+def flush_together(logs: Sequence[MetadataLog]) -> list[int | BaseException]:
+    """Flush several logs, one after the other; returns for each what ``flush`` returns, or the error it raises.
+
+    May run on any thread, and leaves the interpreter to the others until the last one is flushed.
+    """
+    return flush_logs([log._log for log in logs])

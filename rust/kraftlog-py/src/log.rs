@@ -33,6 +33,7 @@ pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<FileSlice>()?;
     m.add_class::<SegmentInfo>()?;
     m.add_class::<ProducerInfo>()?;
+    m.add_function(wrap_pyfunction!(flush_logs, m)?)?;
     cleaner::register(m)?;
     recovery::register(m)?;
     directory_lock::register(m)
@@ -157,6 +158,20 @@ pub(crate) fn with_keeper<T: Send>(
         Some(error) => Err(error),
         None => result.map_err(|error| PyLogError(error).into()),
     }
+}
+
+/// Flush several logs, one after the other, without the GIL from the first to the last; the error of one leaves the
+/// others alone.
+#[pyfunction]
+fn flush_logs(py: Python<'_>, logs: Vec<Py<Log>>) -> PyResult<Vec<Py<PyAny>>> {
+    let outcomes: Vec<_> = py.detach(|| logs.iter().map(|log| log.get().log.flush()).collect());
+    outcomes
+        .into_iter()
+        .map(|outcome| match outcome {
+            Ok(end_offset) => Ok(end_offset.into_pyobject(py)?.into_any().unbind()),
+            Err(error) => Ok(PyErr::from(PyLogError(error)).into_value(py).into_any()),
+        })
+        .collect()
 }
 
 /// One partition directory; any thread may call.

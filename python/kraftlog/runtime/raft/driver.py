@@ -16,7 +16,6 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
@@ -61,6 +60,7 @@ from kraftlog.types import ElectionState, NodeId, Offset, SnapshotId
 if TYPE_CHECKING:
     from kraftlog._kraftlog import FileSlice
     from kraftlog.runtime.raft.log_listener import LogListener
+    from kraftlog.runtime.raft.log_threads import LogThreads
     from kraftlog.storage.metadata_log import MetadataLog
     from kraftlog.wire.struct import Message
 
@@ -91,7 +91,7 @@ class RaftDriver:
         voters: Voter sets, from the checkpoint and the log.
         kraft_versions: Levels of kraft.version, likewise.
         listener: Is told what becomes of the log.
-        executor: One thread, for flushes and the election state.
+        threads: For flushes and the election state.
         metrics: Told what the replica is and does, and closed by ``stop``; made here when None.
         security: What connections to a listener of that name need; gives None where it is PLAINTEXT.
         client_id: Of requests to other replicas; made of the node's id if None.
@@ -110,7 +110,7 @@ class RaftDriver:
         voters: LogHistory[VoterSet],
         kraft_versions: LogHistory[int],
         listener: LogListener,
-        executor: Executor,
+        threads: LogThreads,
         metrics: RaftMetrics | None = None,
         security: SecurityOf = lambda _: None,
         client_id: str | None = None,
@@ -120,7 +120,7 @@ class RaftDriver:
         self.told_count = 0
         self._log = log
         self._listener = listener
-        self._executor = executor
+        self._threads = threads
         self._store = ElectionStore(log.directory)
         self._persisted = self._store.read() or ElectionState()
         self._flushed_end_offset = Offset(log.log_end_offset)
@@ -514,7 +514,7 @@ class RaftDriver:
             write()
             self._persisted = effect.state
             return
-        self._election_write = self.loop.run_in_executor(self._executor, write)
+        self._election_write = self.loop.run_in_executor(self._threads.log, write)
         self._election_write.add_done_callback(lambda task: self._election_state_written(task, effect))
 
     def _election_state_written(self, task: asyncio.Future[None], effect: PersistElectionState) -> None:
@@ -535,7 +535,7 @@ class RaftDriver:
         if self._flush_task is None and self._flush_wanted > self._flushed_end_offset and self._is_open:
             self._flush_wanted = 0
             truncations = self._truncations
-            self._flush_task = self.loop.run_in_executor(self._executor, self._log.flush)
+            self._flush_task = self._threads.flush(self._log)
             self._flush_task.add_done_callback(lambda task: self._flushed(task, truncations))
 
     def _flushed(self, task: asyncio.Future[int], truncations: int) -> None:

@@ -117,7 +117,6 @@ class ReplicatedLog(Generic[P]):
         self._unbegun_rounds: OrderedSet[asyncio.Future[None]] = OrderedSet()
         self.log = MetadataLog(directory, log_config, now_ms=wall_ms(), clean_shutdown=clean_shutdown)
         self._threads = LogThreads.of_one_log(name) if threads is None else threads
-        self._executor = self._threads.log
         self.snapshots = Checkpoints(
             self.log,
             self._threads,
@@ -166,7 +165,7 @@ class ReplicatedLog(Generic[P]):
             voters=self._opened.voters,
             kraft_versions=self._opened.kraft_versions,
             listener=self,
-            executor=self._executor,
+            threads=self._threads,
             metrics=metrics,
             security=security,
             client_id=client_id,
@@ -208,7 +207,7 @@ class ReplicatedLog(Generic[P]):
         if hasattr(self, "driver"):
             await self.driver.stop()
         try:
-            await self._loop.run_in_executor(self._executor, self.log.close)
+            await self._loop.run_in_executor(self._threads.log, self.log.close)
         except (OSError, LogError) as error:
             self.on_failure(error)
         self._threads.release()
