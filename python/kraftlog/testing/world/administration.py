@@ -1,4 +1,4 @@
-"""What an operator changes in a running cluster: voters, levels of features, partitions, and where replicas are."""
+"""What an operator changes in a running cluster: voters, features, settings, partitions, and where replicas are."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kraftlog.errors import ErrorCode, KraftlogError
 from kraftlog.testing.world.node_machine import BROKER_PORT, CONTROLLER_PORT
 from kraftlog.transport.rpc_client import RpcConnection
+from kraftlog.vocabulary import ConfigResourceType
 from kraftlog.wire.messages.add_raft_voter import AddRaftVoterRequest
 from kraftlog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -16,6 +17,10 @@ from kraftlog.wire.messages.alter_partition_reassignments import (
 from kraftlog.wire.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kraftlog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 from kraftlog.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from kraftlog.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from kraftlog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest
 from kraftlog.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
 
@@ -33,6 +38,7 @@ _RETRY_S: Final = 0.5
 _BROKER_ATTEMPTS: Final = 5
 _UPGRADE: Final = 1
 _PREFERRED: Final = 0
+_SET, _DELETE = 0, 1
 # Anything else may be gone a moment later: no active controller, a replica that lags, another change under way.
 _FINAL_CODES: Final = frozenset(
     {
@@ -40,6 +46,7 @@ _FINAL_CODES: Final = frozenset(
         ErrorCode.DUPLICATE_VOTER,
         ErrorCode.ELECTION_NOT_NEEDED,
         ErrorCode.FEATURE_UPDATE_FAILED,
+        ErrorCode.INVALID_CONFIG,
         ErrorCode.INVALID_PARTITIONS,
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         ErrorCode.INVALID_UPDATE_VERSION,
@@ -108,6 +115,23 @@ class Administration:
         return await self._decided(
             CreatePartitionsRequest(topics=(wanted,), timeout_ms=_TIMEOUT_MS, validate_only=False)
         )
+
+    async def configure(self, kind: ConfigResourceType, resource: str, name: str, value: str | None) -> str:
+        """Give a setting a value, its default if None; returns as ``update_feature``, INVALID_CONFIG if it cannot be.
+
+        Args:
+            kind: Of the resource.
+            resource: A topic, or a broker's id; empty for all brokers.
+            name: Of the setting.
+            value: Its text.
+        """
+        setting = IncrementalAlterConfigsRequest.AlterableConfig(
+            name=name, config_operation=_DELETE if value is None else _SET, value=value
+        )
+        changed = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=kind, resource_name=resource, configs=(setting,)
+        )
+        return await self._decided(IncrementalAlterConfigsRequest(resources=(changed,)))
 
     async def elect_preferred(self, topic: str, partition: int) -> str:
         """Have the preferred replica lead; returns as ``update_feature``, ELECTION_NOT_NEEDED if it does."""
@@ -183,6 +207,8 @@ def _codes_within(response: Any) -> list[int]:
         return [partition.error_code for topic in response.results for partition in topic.partitions]
     if isinstance(response, CreatePartitionsResponse):
         return [result.error_code for result in response.results]
+    if isinstance(response, IncrementalAlterConfigsResponse):
+        return [result.error_code for result in response.responses]
     if isinstance(response, ElectLeadersResponse):
         return [result.error_code for topic in response.replica_election_results for result in topic.partition_result]
     return []

@@ -13,14 +13,17 @@ from typing import Any
 from kraftlog.features import ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, METADATA_VERSION
 from kraftlog.testing.scenario import ScheduledFault, Value
 from kraftlog.testing.world.cluster import Cluster
+from kraftlog.testing.world.drawn_settings import DEFAULT, draw_broker_setting, draw_topic_setting
+from kraftlog.vocabulary import ConfigResourceType
 
-__all__ = ["CHANGES", "FAULTS", "draw_changes", "draw_faults", "draw_moves", "happen"]
+__all__ = ["CHANGES", "FAULTS", "draw_changes", "draw_faults", "draw_moves", "draw_settings", "happen"]
 
 _MOST_INDEX = 60
 # With one voter less a majority of these can still lose one.
 _LEAST_VOTERS = 3
 _UPGRADED = (METADATA_VERSION, KRAFT_VERSION, "transaction.version", ELIGIBLE_LEADER_REPLICAS_VERSION)
 _MOST_CHANGES = 6
+_MOST_SETTINGS = 10
 # A partition is moved to so many replicas at least, if it had as many.
 _LEAST_REPLICAS = 2
 _MOST_PARTITIONS = 8
@@ -305,6 +308,28 @@ def _grow(target: _Target, *, topic: int, by: int) -> bool:
     return True
 
 
+def _configure_topic(target: _Target, *, topic: int, name: str, value: Value) -> bool:
+    known = sorted({each for each, _, _ in target.cluster.assignments()})
+    if not known:
+        return False
+    target.cluster.configure(ConfigResourceType.TOPIC, known[topic % len(known)], name, _text(value))
+    return True
+
+
+def _configure_broker(target: _Target, *, broker: int, name: str, value: Value) -> bool:
+    if not target.cluster.has_features:
+        return False
+    # The cluster-wide default among them.
+    brokers = sorted(machine.node_id for machine in target.cluster.nodes.values() if "broker" in machine.roles)
+    resource = ("", *map(str, brokers))[broker % (len(brokers) + 1)]
+    target.cluster.configure(ConfigResourceType.BROKER, resource, name, _text(value))
+    return True
+
+
+def _text(value: Value) -> str | None:
+    return None if value == DEFAULT else str(value)
+
+
 def _elect(target: _Target, *, partition: int) -> bool:
     found = target.partition(partition)
     if found is None:
@@ -421,15 +446,23 @@ CHANGES: dict[str, _Kind] = {
 }
 
 
+SETTINGS: dict[str, _Kind] = {
+    "configure_broker": _Kind(
+        lambda rng: {"broker": rng.randrange(_MOST_INDEX), **draw_broker_setting(rng)}, _configure_broker
+    ),
+    "configure_topic": _Kind(
+        lambda rng: {"topic": rng.randrange(_MOST_INDEX), **draw_topic_setting(rng)}, _configure_topic
+    ),
+}
 # Drawn with the move that it may end.
 _CANCEL_MOVE = "cancel_move"
 _DRAWN_WITH_OTHERS = {_CANCEL_MOVE: _Kind(lambda _: {}, _cancel_move)}
+_KINDS = FAULTS | CHANGES | SETTINGS | _DRAWN_WITH_OTHERS
 
 
 def happen(cluster: Cluster, fault: ScheduledFault) -> bool:
     """Let a fault happen; False when it cannot now, as there is no such node or too much would be lost."""
-    kind = FAULTS.get(fault.kind) or CHANGES.get(fault.kind) or _DRAWN_WITH_OTHERS[fault.kind]
-    return kind.happen(_Target(cluster), **dict(fault.arguments))
+    return _KINDS[fault.kind].happen(_Target(cluster), **dict(fault.arguments))
 
 
 def draw_faults(rng: Random, *, begin_ms: int) -> tuple[ScheduledFault, ...]:
@@ -488,4 +521,20 @@ def draw_moves(rng: Random, *, begin_ms: int, end_ms: int) -> tuple[ScheduledFau
         if rng.randrange(3):
             after_ms = rng.choice((1, 1, 20, 100, 500, 2000))
             drawn.append(ScheduledFault(at_ms + after_ms, _CANCEL_MOVE, (("partition", arguments["partition"]),)))
+    return tuple(sorted(drawn, key=lambda change: change.at_ms))
+
+
+def draw_settings(rng: Random, *, begin_ms: int, end_ms: int) -> tuple[ScheduledFault, ...]:
+    """Draw which settings of topics and brokers an operator changes in a run: in half of the runs none.
+
+    Args:
+        rng: Source of chance.
+        begin_ms: When the first may be changed.
+        end_ms: When the last may be changed.
+    """
+    drawn = []
+    for _ in range(rng.choice((0, rng.randrange(1, _MOST_SETTINGS + 1)))):
+        kind = rng.choice(("configure_broker", "configure_topic", "configure_topic"))
+        at_ms = rng.randrange(begin_ms, max(begin_ms + 1, end_ms))
+        drawn.append(ScheduledFault(at_ms, kind, tuple(SETTINGS[kind].draw(rng).items())))
     return tuple(sorted(drawn, key=lambda change: change.at_ms))

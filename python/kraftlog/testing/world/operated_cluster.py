@@ -135,6 +135,14 @@ class OperatedCluster(ABC):
         """Begin to add partitions to a topic until it has so many."""
         self._change(f"{topic} has {count} partitions", lambda operator: operator.grow(topic, count))
 
+    def configure(self, kind: ConfigResourceType, resource: str, name: str, value: str | None) -> None:
+        """Begin to give a setting of a topic, of a broker or, with "", of all brokers a value, its default if None."""
+        owner = f"{kind.name.lower()} {resource}" if resource else "every broker"
+        self._change(
+            f"{owner} has {name}={'its default' if value is None else value}",
+            lambda operator: operator.configure(kind, resource, name, value),
+        )
+
     def elect_preferred(self, topic: str, partition: int) -> None:
         """Begin to have the preferred replica of a partition lead."""
         self._change(
@@ -144,8 +152,16 @@ class OperatedCluster(ABC):
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change by the operator has no answer yet."""
-        return not all(change.done() for change in self._changes)
+        """Whether a change by the operator has no answer yet.
+
+        Raises:
+            RuntimeError: A change was not one that could be asked for.
+        """
+        done = [change for change in self._changes if change.done()]
+        self._changes = [change for change in self._changes if not change.done()]
+        for change in done:
+            change.result()
+        return bool(self._changes)
 
     def _change(self, what: str, change: Callable[[Administration], Coroutine[Any, Any, str]]) -> None:
         if self._administration is None:

@@ -19,7 +19,7 @@ from kraftlog.features import (
 from kraftlog.testing.log_invariants import InvariantViolationError
 from kraftlog.testing.scenario import ScheduledFault
 from kraftlog.testing.world.cluster import Cluster
-from kraftlog.testing.world.cluster_fault import draw_changes, draw_faults, draw_moves, happen
+from kraftlog.testing.world.cluster_fault import draw_changes, draw_faults, draw_moves, draw_settings, happen
 from kraftlog.testing.world.recovery import NO_CLEAN_LEADER
 
 __all__ = ["ClusterFailedError", "ClusterScenario", "Outcome", "Workload", "draw", "run", "shrink", "simulate"]
@@ -226,7 +226,8 @@ def draw(seed: int) -> ClusterScenario:
     changes = draw_changes(rng, begin_ms=_FIRST_FAULT_MS, end_ms=end_ms)
     levels = _draw_levels(rng) if any(change.kind == "upgrade" for change in changes) else ()
     moves = draw_moves(Random(f"{seed}/moves"), begin_ms=_FIRST_FAULT_MS, end_ms=end_ms)
-    events = tuple(sorted((*faults, *changes, *moves), key=lambda fault: fault.at_ms))
+    altered = draw_settings(Random(f"{seed}/settings"), begin_ms=_FIRST_FAULT_MS, end_ms=end_ms)
+    events = tuple(sorted((*faults, *changes, *moves, *altered), key=lambda fault: fault.at_ms))
     return ClusterScenario(
         seed,
         controllers,
