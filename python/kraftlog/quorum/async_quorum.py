@@ -555,7 +555,8 @@ class AsyncQuorum:
     async def transfer_leadership(self, node_id: int, *, timeout_s: float | None = None) -> None:
         """Let a chosen voter lead in this replica's place; returns once it does.
 
-        The voter first gets all that is in the log; proposals wait meanwhile, and go to the new leader then.
+        The voter first gets all that is in the log. Proposals wait for the last part of that, an election time-out at
+        most at a time, and go to the new leader then.
 
         Args:
             node_id: Id of the voter; this replica's own changes nothing.

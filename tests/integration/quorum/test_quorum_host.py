@@ -14,6 +14,9 @@ from kraftlog.errors import KraftlogError, NodeClosedError
 from quorum_api_fixture import Journal
 from waiting import until
 
+from .test_sasl import sasl
+from .test_tls import tls
+
 NAMES = [f"quorum-{number}" for number in range(30)]
 QUICK = {"controller.quorum.election.timeout.ms": 300, "controller.quorum.election.backoff.max.ms": 100}
 
@@ -21,14 +24,14 @@ QUICK = {"controller.quorum.election.timeout.ms": 300, "controller.quorum.electi
 class Nodes:
     """Three hosts on one loop, each with every quorum."""
 
-    def __init__(self, home):
-        self.home = home
+    def __init__(self, home, **config):
+        self.home, self.config = home, {**QUICK, **config}
         self.voters = dict(enumerate(free_addresses(3), 1))
         self.hosts, self.machines = {}, {}
 
     async def start(self, node_id, names=NAMES):
         host = self.hosts[node_id] = kraftlog.QuorumHost(
-            data_dir=self.home / str(node_id), node_id=node_id, voters=self.voters, threads=2, config=QUICK
+            data_dir=self.home / str(node_id), node_id=node_id, voters=self.voters, threads=2, config=self.config
         )
         await host.start()
         self.machines[node_id] = {name: Journal() for name in names}
@@ -42,10 +45,10 @@ class Nodes:
 
 
 @contextlib.asynccontextmanager
-async def three(home):
-    nodes = Nodes(home)
+async def three(home, names=NAMES, **config):
+    nodes = Nodes(home, **config)
     try:
-        await asyncio.gather(*(nodes.start(node_id) for node_id in nodes.voters))
+        await asyncio.gather(*(nodes.start(node_id, names) for node_id in nodes.voters))
         yield nodes
     finally:
         await nodes.stop()
@@ -173,5 +176,26 @@ def test_a_host_that_is_closed_while_it_opens_quorums_leaves_none_behind(tmp_pat
         assert not host.quorums
         async with kraftlog.QuorumHost(data_dir=tmp_path) as again:
             await asyncio.gather(*(again.open(f"q{number}", Journal()) for number in range(40)))
+
+    run(check())
+
+
+@pytest.mark.parametrize("secured", [tls, sasl])
+def test_all_quorums_of_a_host_are_secured(tmp_path, secured):
+    async def check():
+        async with three(tmp_path, NAMES[:3], **secured()) as nodes:
+            for name in NAMES[:3]:
+                for node_id in nodes.voters:
+                    await nodes.quorum(node_id, name).propose([b"command"])
+                    await nodes.quorum(node_id, name).read_barrier()
+                assert [machines[name].commands for machines in nodes.machines.values()] == [[b"command"] * 3] * 3
+            reader, writer = await asyncio.open_connection(*nodes.voters[1].split(":"))
+            describe = bytes.fromhex("0000000f 0037 0001 0000002a 0005") + b"any@x"
+            writer.write(describe)
+            answer = b""
+            with contextlib.suppress(OSError):
+                answer = await asyncio.wait_for(reader.read(), 10)
+            assert answer[4:8] != bytes.fromhex("0000002a"), "nobody is served without that"
+            writer.close()
 
     run(check())

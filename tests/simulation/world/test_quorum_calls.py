@@ -77,6 +77,23 @@ def test_a_voter_that_does_not_catch_up_leaves_the_leader_where_it_is(cluster):
     finish(cluster)
 
 
+def test_others_are_answered_while_the_chosen_voter_is_waited_for(cluster):
+    leader, other = leader_of(cluster), other_of(cluster)
+    cluster.isolate(other.name)
+    cluster.run_for(1_100)
+    task = leader.loop.create_task(leader.quorum.transfer_leadership(other.node_id, timeout_s=30))
+    for _ in range(4):
+        count = cluster.history.committed_count
+        cluster.run_for(400)
+        assert cluster.history.committed_count > count
+    assert not task.done()
+    cluster.mend_links(other.name)
+    cluster.run_until(task.done, within_ms=10_000)
+    task.result()
+    cluster.run_until(lambda: cluster.controller == other.name, within_ms=100)
+    finish(cluster)
+
+
 def test_another_voter_leads_when_the_chosen_one_ends(cluster):
     leader, other = leader_of(cluster), other_of(cluster)
     task = leader.loop.create_task(leader.quorum.transfer_leadership(other.node_id))
