@@ -67,6 +67,10 @@ class Host(Protocol):
         """A clock that never goes back, also while a callback runs."""
         ...
 
+    def monotonic_s(self) -> float:
+        """The same clock in seconds."""
+        ...
+
     def wall_ms(self) -> int:
         """Milliseconds since 1970."""
         ...
@@ -147,6 +151,7 @@ class ProcessHost:
     """The process and its operating system."""
 
     monotonic_ns = staticmethod(time.monotonic_ns)
+    monotonic_s = staticmethod(time.monotonic)
     random_bits = staticmethod(secrets.randbits)
 
     @staticmethod
@@ -216,7 +221,7 @@ def monotonic_ns() -> int:
 def monotonic_s() -> float:
     """The same clock in seconds."""
     loop = _get_running_loop()
-    return getattr(_THREAD if loop is None else loop, "host", _PROCESS).monotonic_ns() / 1e9
+    return getattr(_THREAD if loop is None else loop, "host", _PROCESS).monotonic_s()
 
 
 def wall_ms() -> int:
@@ -224,10 +229,15 @@ def wall_ms() -> int:
     return _host().wall_ms()
 
 
+def wall_clock() -> Callable[[], int]:
+    """``wall_ms`` for what belongs to the host of this code; it does not look for the host each time."""
+    return _host().wall_ms
+
+
 def clock_of(loop: AbstractEventLoop) -> Callable[[], float]:
     """``monotonic_s`` for the callbacks of one loop; it does not look for their host each time."""
     found: Host = getattr(loop, "host", _PROCESS)
-    return time.monotonic if found is _PROCESS else lambda: found.monotonic_ns() / 1e9
+    return found.monotonic_s
 
 
 def random_bits(count: int) -> int:

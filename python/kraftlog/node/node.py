@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kraftlog import host
@@ -91,6 +92,7 @@ class Node:
         config: Checked settings.
 
     Attributes:
+        now_ms: Wall clock, milliseconds since 1970.
         metadata: The metadata quorum; its image is what is committed.
         controllers: The way to the active controller.
         replicas: Opens, serves and closes the topic partitions of this node.
@@ -109,6 +111,7 @@ class Node:
     """
 
     loop: asyncio.AbstractEventLoop
+    now_ms: Callable[[], int]
     metadata: MetadataQuorum
     controllers: ControllerChannel
     replicas: ReplicaManager
@@ -140,11 +143,6 @@ class Node:
         self._registration: BrokerRegistration | None = None
         self._controller_registration: ControllerRegistration | None = None
         self._is_running = False
-
-    @staticmethod
-    def now_ms() -> int:
-        """Wall clock, milliseconds since 1970."""
-        return host.wall_ms()
 
     @property
     def partitions(self) -> Partitions:
@@ -190,6 +188,7 @@ class Node:
             LogError: A directory is locked, or a log cannot be opened.
         """
         self.loop = asyncio.get_running_loop()
+        self.now_ms = host.wall_clock()
         self.config.warn_unknown_keys()
         try:
             with named_failures():

@@ -64,12 +64,13 @@ class Partitions:
         leader_quota: What throttled replicas take from this broker.
         follower_quota: What this broker's throttled replicas take from their leaders.
         traffic: Measures all that is replicated; None on a node that is no broker.
+        now_ms: Wall clock, milliseconds since 1970.
         follower_polls: Fetches of followers that wait on the event loop; ``native`` has those of the I/O threads.
     """
 
     def __init__(self, image: Callable[[], MetadataImage], clock_ms: Callable[[], int]) -> None:
         self._image = image
-        self._clock_ms = clock_ms
+        self.now_ms = clock_ms
         self.native = NativePartitions()
         self.leader_quota = ReplicationQuota()
         self.follower_quota = ReplicationQuota()
@@ -91,10 +92,6 @@ class Partitions:
 
     def __len__(self) -> int:
         return self._count
-
-    def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970."""
-        return self._clock_ms()
 
     def get(self, topic_id: Uuid, index: int) -> Partition | None:
         """The partition with this topic id, if it is on this node."""

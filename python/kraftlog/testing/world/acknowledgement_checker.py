@@ -26,18 +26,22 @@ class PendingAnswers:
 
     Args:
         replicated_log: Of the process.
+
+    Attributes:
+        proposals: Of the process.
+        waiting: What waits, and the proposal that it waits for, in order.
     """
 
-    __slots__ = ("_answers", "_latest", "_proposals")
+    __slots__ = ("_latest", "proposals", "waiting")
 
     def __init__(self, replicated_log: ReplicatedLog[Any]) -> None:
-        self._proposals = replicated_log
+        self.proposals = replicated_log
         self._latest: Proposed[Any] | None = None
-        self._answers: deque[tuple[asyncio.Future[Any], Proposed[Any]]] = deque()
+        self.waiting: deque[tuple[asyncio.Future[Any], Proposed[Any]]] = deque()
 
     def take_told(self) -> list[Proposed[Any]]:
         """The proposals of those that were told of success since the last call, in order."""
-        pending = self._proposals.pending
+        pending = self.proposals.pending
         if pending and pending[-1] is not self._latest:
             new = list(takewhile(lambda proposed: proposed is not self._latest, reversed(pending)))
             self._latest = pending[-1]
@@ -45,10 +49,10 @@ class PendingAnswers:
                 # Of an operation with several batches the last one has the answer. Callers of a Quorum wait elsewhere.
                 future = getattr(proposed.payload, "future", None)
                 if future is not None:
-                    self._answers.append((future, proposed))
+                    self.waiting.append((future, proposed))
         told: list[Proposed[Any]] = []
-        while self._answers and self._answers[0][0].done():
-            future, proposed = self._answers.popleft()
+        while self.waiting and self.waiting[0][0].done():
+            future, proposed = self.waiting.popleft()
             if not future.cancelled() and future.exception() is None:
                 told.append(proposed)
         return told

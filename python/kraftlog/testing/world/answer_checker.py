@@ -101,10 +101,10 @@ class AnswerChecker:
 
     def arrived(self, sock: SimulatedSocket, data: bytes) -> None:
         """Bytes have reached a socket; none are the end of the stream."""
-        if sock.getsockname()[1] != self._port:
-            return
         connection = self._connections.get(sock)
         if connection is None:
+            if sock.getsockname()[1] != self._port:
+                return
             connection = self._connections[sock] = _Connection(sock.machine)  # type: ignore[arg-type]
             connection.is_of_node = sock.peer is not None and isinstance(sock.peer.machine, NodeMachine)
             connection.counted_since_ns = connection.machine.world.now_ns

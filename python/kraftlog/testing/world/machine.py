@@ -14,6 +14,7 @@ from kraftlog.storage.memory_path import MEMORY_ROOT, MemoryPath, add_disk, remo
 from kraftlog.testing.world.machine_loop import MachineLoop
 from kraftlog.testing.world.stepped_executor import SteppedExecutor
 from kraftlog.testing.world.stepped_worker import SteppedWorker
+from kraftlog.testing.world.world import EPOCH_MS
 
 if TYPE_CHECKING:
     from kraftlog._kraftlog import MemoryDisk
@@ -141,6 +142,13 @@ class Machine:
             return self.world.now_ns + self._clock_offset_ns + drift_ns
         return self._clock_ns(self.world.now_ns) + drift_ns
 
+    def monotonic_s(self) -> float:
+        """The same in seconds."""
+        self._drift_ns = drift_ns = self._drift_ns + _CLOCK_READ_NS
+        if self._clock_rate == 1.0:
+            return (self.world.now_ns + self._clock_offset_ns + drift_ns) / 1e9
+        return (self._clock_ns(self.world.now_ns) + drift_ns) / 1e9
+
     def _clock_ns(self, world_ns: int) -> int:
         if self._clock_rate == 1.0:
             return world_ns + self._clock_offset_ns
@@ -152,7 +160,7 @@ class Machine:
 
     def wall_ms(self) -> int:
         """Its wall clock, which may be wrong."""
-        return self.world.wall_ms() + self.wall_offset_ms
+        return EPOCH_MS + self.world.now_ns // 1_000_000 + self.wall_offset_ms
 
     def random_bits(self, count: int) -> int:
         """From the world's seed."""
@@ -250,7 +258,8 @@ class Machine:
             self._drift_ns += _CALLBACK_NS * count
             if loop.has_ended:
                 return
-            loop.poll()
+            if loop.polled:
+                loop.poll()
             if not loop.ready or chance() < _YIELD_SHARE:
                 return
 
@@ -260,7 +269,8 @@ class Machine:
         def run() -> None:
             work()
             if not self.loop.has_ended:
-                self.loop.poll()
+                if self.loop.polled:
+                    self.loop.poll()
                 if self.loop.ready and self.world.rng.random() >= _YIELD_SHARE:
                     self._iterate()
 
@@ -288,13 +298,14 @@ class Machine:
         loop = self.loop
         self._drift_ns += _CALLBACK_NS * loop.read(sock)
         if not loop.has_ended:
-            loop.poll()
+            if loop.polled:
+                loop.poll()
             if loop.ready and self.world.rng.random() >= _YIELD_SHARE:
                 self._iterate()
 
-    def run_timer(self, loop: MachineLoop, timer: asyncio.TimerHandle) -> None:
+    def run_timer(self, loop: MachineLoop, timer: Any) -> None:
         """The time of a timer has come; one of a process that ended, whose successor has another loop, is dropped."""
-        if loop is not self.loop or loop.has_ended or timer.cancelled():
+        if loop is not self.loop or loop.has_ended or timer[1] is None:
             return
         if self._is_at_once():
             loop.ready.append(timer)

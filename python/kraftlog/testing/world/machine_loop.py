@@ -21,6 +21,8 @@ __all__ = ["MachineLoop"]
 
 logger = logging.getLogger(__name__)
 
+_copy_context = contextvars.copy_context
+
 # A callback, its arguments, and the context in which it was added.
 _ReaderCallback = tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]
 
@@ -37,7 +39,7 @@ class Processor(SocketOwner, Protocol):
 
     network: Network
 
-    def monotonic_ns(self) -> int:
+    def monotonic_s(self) -> float:
         """Its clock."""
         ...
 
@@ -48,7 +50,7 @@ class Processor(SocketOwner, Protocol):
         """Let something happen at a moment of its clock."""
         ...
 
-    def run_timer(self, loop: MachineLoop, timer: asyncio.TimerHandle) -> None:
+    def run_timer(self, loop: MachineLoop, timer: Any) -> None:
         """The time of a timer of that loop has come."""
         ...
 
@@ -60,58 +62,43 @@ class Processor(SocketOwner, Protocol):
         ...
 
 
-class _Handle(asyncio.Handle):
-    """As asyncio's, less what is for debugging."""
+class _Handle(list[Any]):
+    """As asyncio's, less what is for debugging: context, callback and arguments.
+
+    Some thousands are made for a second of virtual time: making a list calls no Python.
+    """
 
     __slots__ = ()
 
-    def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
-    ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._callback: Any = callback
-        self._args: Any = args
-        self._cancelled = False
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def cancel(self) -> None:
         """As asyncio's."""
-        self._cancelled = True
-        self._callback = self._args = None
+        self[1], self[2] = None, ()
+
+    def cancelled(self) -> bool:
+        """As asyncio's."""
+        return self[1] is None
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {'cancelled' if self._cancelled else self._callback}>"
+        return f"<{type(self).__name__} {'cancelled' if self[1] is None else self[1]}>"
 
 
-class _Timer(asyncio.TimerHandle):
-    """Likewise; its event is one of the world."""
+class _Timer(_Handle):
+    """Likewise, and behind these the time and the event of the world."""
 
-    __slots__ = ("event",)
+    __slots__ = ()
 
-    event: Any
-
-    def __init__(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        context: contextvars.Context | None,
-    ) -> None:
-        self._context = contextvars.copy_context() if context is None else context
-        self._callback: Any = callback
-        self._args: Any = args
-        self._cancelled = False
-        self._when = when
-        self.event = None
+    def when(self) -> float:
+        """As asyncio's."""
+        return self[3]  # type: ignore[no-any-return]
 
     def cancel(self) -> None:
         """As asyncio's."""
-        self._cancelled = True
-        self._callback = self._args = None
-        if self.event is not None:
-            self.event.cancel()
-            self.event = None
-
-    __repr__ = _Handle.__repr__
+        self[1], self[2], event, self[4] = None, (), self[4], None
+        if event is not None:
+            event.cancel()
 
 
 class MachineLoop(asyncio.AbstractEventLoop):
@@ -122,18 +109,22 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     Attributes:
         ready: What the next turn runs.
+        polled: How many descriptors ``poll`` looks at.
         has_ended: Whether the machine stopped.
     """
 
     def __init__(self, machine: Processor) -> None:
         self.host: Any = machine
         self._machine = machine
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[_Handle] = deque()
+        # Without a call of Python in between.
+        self.time = machine.monotonic_s  # type: ignore[method-assign]
+        self.create_future = partial(asyncio.Future, loop=self)  # type: ignore[method-assign]
         self._readers: dict[int, _ReaderCallback] = {}
         self._writers: dict[int, _ReaderCallback] = {}
         # Descriptors of the process: mailboxes that native code writes to.
         self._poll = select.poll()
-        self._polled = 0
+        self.polled = 0
         self._exception_handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
         self._task_factory: Any = None
         self.has_ended = False
@@ -146,11 +137,12 @@ class MachineLoop(asyncio.AbstractEventLoop):
         ready = self.ready
         count = len(ready)
         for _ in range(count):
-            handle: Any = ready.popleft()
-            if handle._cancelled:
+            handle = ready.popleft()
+            callback = handle[1]
+            if callback is None:
                 continue
             try:
-                handle._context.run(handle._callback, *handle._args)
+                handle[0].run(callback, *handle[2])
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # noqa: BLE001  as asyncio's
@@ -160,10 +152,9 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     def poll(self) -> None:
         """Make the readers of mailboxes ready that have something."""
-        if self._polled:
-            for descriptor, _ in self._poll.poll(0):
-                callback, arguments, context = self._readers[descriptor]
-                self.call_soon(callback, *arguments, context=context)
+        for descriptor, _ in self._poll.poll(0):
+            callback, arguments, context = self._readers[descriptor]
+            self.call_soon(callback, *arguments, context=context)
 
     def socket_changed(self, sock: Any) -> None:
         """Make the reader and the writer of a simulated socket ready, if there is something for them."""
@@ -189,10 +180,14 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     def read(self, sock: Any) -> int:
         """Run the reader of a socket that has something, as a turn without anything else; returns how many it ran."""
-        if sock.fileno() not in self._readers:
+        found = self._readers.get(sock.fileno())
+        if found is None:
             return 0
+        callback, arguments, context = found
         try:
-            self._read_if_readable(sock)
+            context.run(callback, *arguments)
+            if sock.is_readable:
+                self.socket_changed(sock)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001  as asyncio's
@@ -201,9 +196,8 @@ class MachineLoop(asyncio.AbstractEventLoop):
 
     # asyncio
 
-    def get_debug(self) -> bool:
-        """Never."""
-        return False
+    # Never; asked for each future, and called without a frame of Python.
+    get_debug = bool
 
     def set_debug(self, enabled: bool) -> None:
         """Nothing."""
@@ -223,41 +217,40 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self._readers.clear()
         self._writers.clear()
 
-    def time(self) -> float:
-        """The machine's monotonic clock, seconds."""
-        return self._machine.monotonic_ns() / 1e9
-
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
+    ) -> _Handle:
         """As asyncio's."""
-        handle = _Handle(callback, args, context)
+        handle = _Handle((_copy_context() if context is None else context, callback, args))
         if not self.has_ended:
-            if not self.ready:
+            ready = self.ready
+            if not ready:
                 self._machine.wake_up()
-            self.ready.append(handle)
+            ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Timer:
         """As asyncio's."""
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self._call_at(self.time() + delay, callback, args, context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> _Timer:
         """As asyncio's."""
-        handle = _Timer(when, callback, args, context)
-        if not self.has_ended:
-            handle.event = self._machine.at_monotonic_s(when, partial(self._machine.run_timer, self, handle))
-        return handle
+        return self._call_at(when, callback, args, context)
 
-    def create_future(self) -> asyncio.Future[Any]:
-        """As asyncio's."""
-        return asyncio.Future(loop=self)
+    def _call_at(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
+    ) -> _Timer:
+        handle = _Timer((_copy_context() if context is None else context, callback, args, when, None))
+        if not self.has_ended:
+            machine = self._machine
+            handle[4] = machine.at_monotonic_s(when, partial(machine.run_timer, self, handle))
+        return handle
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         """As asyncio's."""
@@ -301,10 +294,10 @@ class MachineLoop(asyncio.AbstractEventLoop):
         self, fd: Any, callback: Callable[..., object], *args: Any
     ) -> None:
         """As asyncio's, for simulated sockets and for mailboxes of native code."""
-        self._readers[fd] = (callback, args, contextvars.copy_context())
+        self._readers[fd] = (callback, args, _copy_context())
         if fd < FIRST_DESCRIPTOR:
             self._poll.register(fd, select.POLLIN)
-            self._polled += 1
+            self.polled += 1
         else:
             self.socket_changed(self._machine.network.sockets[fd])
 
@@ -314,14 +307,14 @@ class MachineLoop(asyncio.AbstractEventLoop):
             return False
         if fd < FIRST_DESCRIPTOR:
             self._poll.unregister(fd)
-            self._polled -= 1
+            self.polled -= 1
         return True
 
     def add_writer(  # type: ignore[override]
         self, fd: Any, callback: Callable[..., object], *args: Any
     ) -> None:
         """As asyncio's, for simulated sockets."""
-        self._writers[fd] = (callback, args, contextvars.copy_context())
+        self._writers[fd] = (callback, args, _copy_context())
         self.socket_changed(self._machine.network.sockets[fd])
 
     def remove_writer(self, fd: Any) -> bool:

@@ -68,6 +68,7 @@ class SimulatedSocket:
         is_established: Whether its process has it; not yet at the end that connects, until it hears of the other end.
         loses_output: Whether what is sent from now on never arrives: the connection is about to be reset.
         watched_by: What the byte watcher keeps of this end.
+        arrives_ns: When the last bytes arrive of those that are on their way here.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class SimulatedSocket:
         self._received = bytearray()
         self._in_flight: deque[bytes] = deque()
         self._in_flight_bytes = 0
-        self._arrives_ns = 0
+        self.arrives_ns = 0
         self._is_ended = False
         self._error: int | None = None
         self.is_established = True
@@ -136,9 +137,14 @@ class SimulatedSocket:
             BlockingIOError: None have arrived.
             ConnectionResetError: The connection was reset.
         """
-        if self._received:
-            data = bytes(self._received[:size_bytes])
-            del self._received[: len(data)]
+        received = self._received
+        if received:
+            if len(received) <= size_bytes:
+                data = bytes(received)
+                received.clear()
+            else:
+                data = bytes(received[:size_bytes])
+                del received[:size_bytes]
             if self.peer is not None:
                 self.peer.drained(len(data))
             return data
@@ -152,8 +158,9 @@ class SimulatedSocket:
         """As ``recv``, into ``buffer``."""
         view = memoryview(buffer)
         data = self.recv(nbytes or len(view))
-        view[: len(data)] = data
-        return len(data)
+        size_bytes = len(data)
+        view[:size_bytes] = data
+        return size_bytes
 
     @property
     def is_broken(self) -> bool:
@@ -178,7 +185,7 @@ class SimulatedSocket:
 
     def sendmsg(self, buffers: Any, _ancillary: Any = (), _flags: int = 0) -> int:
         """Send some of the bytes of several buffers; errors as ``send``."""
-        return self._send(b"".join(bytes(buffer) for buffer in buffers))
+        return self._send(b"".join(buffers))
 
     def _send(self, data: bytes) -> int:
         if self._error is not None:
@@ -221,11 +228,6 @@ class SimulatedSocket:
         else:
             self._is_ended = True
         return True
-
-    def arrival_ns(self, earliest_ns: int) -> int:
-        """When bytes sent now arrive: not before those sent earlier."""
-        self._arrives_ns = max(self._arrives_ns, earliest_ns)
-        return self._arrives_ns
 
     def reset(self, error: int = errno.ECONNRESET) -> None:
         """Break the connection: both ends learn it, what is on its way is lost."""
@@ -379,8 +381,9 @@ class Network:
         target = source.peer
         if target is None or source.loses_output:
             return
-        link = source.link
-        at_ns = target.arrival_ns(self._world.now_ns + self._delay_ns(link))
+        link, world = source.link, self._world
+        # Not before those that were sent earlier.
+        target.arrives_ns = at_ns = max(target.arrives_ns, world.now_ns + self._delay_ns(link))
         if self._breaking and len(data) > 1 and link in self._breaking:
             self._breaking.discard(link)
             source.loses_output = True
@@ -389,7 +392,7 @@ class Network:
             # A while later, as the reset discards what the peer has not read yet.
             self._world.at(at_ns + 1_000_000, target.reset)
             return
-        self._world.at(at_ns, partial(self._arrive, link, target, data))
+        world.at(at_ns, partial(self._arrive, link, target, data))
 
     def _arrive(self, link: tuple[str, str], target: SimulatedSocket, data: bytes) -> None:
         if link in self._cut:

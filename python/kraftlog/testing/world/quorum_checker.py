@@ -135,8 +135,13 @@ class QuorumChecker:
             # The event that ended the process before may have told its callers; what it committed was not seen.
             machine.acknowledged = []
         try:
-            self._check_process(machine, life)
-            self._acknowledgements.check(machine, life.answers, committed=self._high_watermark)
+            # Where nothing was told, nothing can have changed; only the time has gone on.
+            if life.driver.told_count != life.told_count or (
+                life.was_leader and machine.world.now_ns >= life.contact_look_ns
+            ):
+                self._check_process(machine, life)
+            if life.answers.proposals.pending or life.answers.waiting:
+                self._acknowledgements.check(machine, life.answers, committed=self._high_watermark)
             if machine.acknowledged:
                 self._acknowledgements.check_callers(machine, life.log.files, committed=self._high_watermark)
         except InvariantViolationError as error:

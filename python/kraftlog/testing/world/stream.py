@@ -94,13 +94,13 @@ class Stream(asyncio.Transport):
         if self._is_lost or self._is_closing:
             return
         if len(data):
-            self._out.append(memoryview(bytes(data)))
+            self._out.append(memoryview(data if type(data) is bytes else bytes(data)))
             self._out_bytes += len(data)
             self._flush()
 
     def writelines(self, list_of_data: Any) -> None:
         """Send several."""
-        self.write(b"".join(bytes(data) for data in list_of_data))
+        self.write(b"".join(list_of_data))
 
     def _flush(self) -> None:
         try:
