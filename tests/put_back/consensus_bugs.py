@@ -244,6 +244,35 @@ CONSENSUS_BUGS = (
         "simulation/world/test_quorum_calls.py",
     ),
     Bug(
+        "a leader applies its batches with a time that is not the log's",
+        "runtime.raft.replicated_log",
+        "            proposed.timestamp_ms = timestamp_ms\n",
+        "            pass\n",
+        "unit/quorum/test_replica.py",
+    ),
+    Bug(
+        "a flush that waits while others are done is forgotten",
+        "runtime.raft.flush_group",
+        "        if self._waiting:\n            self._begin()\n",
+        "",
+        "unit/runtime/raft/test_flush_group.py",
+    ),
+    Bug(
+        "the error of one log is taken for a flush",
+        "runtime.raft.flush_group",
+        "            if isinstance(outcome, BaseException):\n                future.set_exception(outcome)\n            else:\n"
+        "                future.set_result(outcome)\n",
+        "            future.set_result(outcome)\n",
+        "unit/runtime/raft/test_flush_group.py",
+    ),
+    Bug(
+        "proposals wait for a voter that does not answer",
+        "quorum.transfer",
+        "        if not await catches_up(deadline_s, raft.log_end_offset):\n",
+        "        if loop.time() >= deadline_s:\n",
+        "simulation/world/test_quorum_calls.py",
+    ),
+    Bug(
         "a stale read takes the age of the answer for that of the question",
         "quorum.routes",
         "max(self._known_read_offset, (asked_s, task.result()))",

@@ -110,7 +110,7 @@ def test_a_failing_run_shrinks_to_a_scenario_that_replays():
 def test_a_drawn_run_is_written_down_and_read():
     drawn = [draw(seed) for seed in range(40)]
     assert [ClusterScenario.parse(str(scenario)) for scenario in drawn] == drawn
-    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 19 + 6 + 1
+    assert len({fault.kind for scenario in drawn for fault in scenario.faults}) == 19 + 6 + 1 + 2
     assert {scenario.combined for scenario in drawn} == {0, 1, 3}
     assert {name for scenario in drawn for name, _ in scenario.levels} >= {"kraft.version", "metadata.version"}
     with pytest.raises(ValueError, match="not a line"):

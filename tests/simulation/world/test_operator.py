@@ -190,7 +190,7 @@ def history():
     found.committed(b"a", 5, 20)
     found.proposed(b"b", 30)
     for replica in ("one", "two"):
-        found.applied(replica, 5, b"a")
+        found.applied(replica, 5, b"a", 7)
     return found
 
 
@@ -205,6 +205,7 @@ def test_commands_that_are_lost_repeated_or_out_of_order_are_noticed():
         (lambda found: found.applied("two", 5, b"b"), "INV-06"),
         (lambda found: found.applied("two", 6, b"a"), "INV-06"),
         (lambda found: found.applied("two", 6, b"x"), "INV-06"),
+        (lambda found: found.applied("two", 5, b"a", 8), "INV-06"),
         (lambda found: found.committed(b"b", 6, 40), "INV-03"),
         (lambda found: found.refused(b"a"), "LINEARIZABLE"),
         (lambda found: found.applied("one", 4, b"b"), "LINEARIZABLE"),

@@ -557,7 +557,7 @@ def test_a_replica_that_shows_an_epoch_before_it_is_stored_is_noticed(monkeypatc
         def write():
             driver._store.write(effect.state, kraft_version=effect.kraft_version, voters=driver.core.voters.ids)
 
-        written = driver.loop.run_in_executor(driver._executor, write)
+        written = driver.loop.run_in_executor(driver._threads.log, write)
         written.add_done_callback(lambda _: setattr(driver, "_persisted", effect.state))
 
     monkeypatch.setattr(RaftDriver, "_persist", persist_in_the_background)

@@ -320,6 +320,7 @@ class CommandHistory:
 
     def __init__(self) -> None:
         self._applied: dict[int, bytes] = {}
+        self._timestamps: dict[int, int] = {}
         self._offset_of: dict[bytes, int] = {}
         self._begun_ns: dict[bytes, int] = {}
         self._committed: dict[bytes, tuple[int, int]] = {}
@@ -355,8 +356,19 @@ class CommandHistory:
         """
         self._reads.append((begun_ns, ended_ns, max(last_offsets, default=-1)))
 
-    def applied(self, replica: str, offset: int, command: bytes) -> None:
-        """A replica applied a command, or got it with a snapshot; ``check_so_far`` raises what that breaks."""
+    def applied(self, replica: str, offset: int, command: bytes, timestamp_ms: int | None = None) -> None:
+        """A replica applied a command, or got it with a snapshot; ``check_so_far`` raises what that breaks.
+
+        Args:
+            replica: Its name.
+            offset: Of the command.
+            command: The command.
+            timestamp_ms: Of its batch; None where it is not known.
+        """
+        if timestamp_ms is not None:
+            seen_ms = self._timestamps.setdefault(offset, timestamp_ms)
+            if seen_ms != timestamp_ms:
+                self._violation = f"{replica} applied offset {offset} with time {timestamp_ms}, another with {seen_ms}"
         known = self._applied.setdefault(offset, command)
         if known != command:
             self._violation = f"{replica} applied {command!r} at offset {offset}, another replica {known!r}"

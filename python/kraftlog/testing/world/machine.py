@@ -159,8 +159,9 @@ class Machine:
         return (self._clock_ns(self.world.now_ns) + self._drift_ns) // 1_000_000
 
     def wall_ms(self) -> int:
-        """Its wall clock, which may be wrong."""
-        return EPOCH_MS + self.world.now_ns // 1_000_000 + self.wall_offset_ms
+        """Its wall clock, which may be wrong; it goes on within an event as ``monotonic_ns`` does."""
+        self._drift_ns = drift_ns = self._drift_ns + _CLOCK_READ_NS
+        return EPOCH_MS + (self.world.now_ns + drift_ns) // 1_000_000 + self.wall_offset_ms
 
     def random_bits(self, count: int) -> int:
         """From the world's seed."""

@@ -46,7 +46,7 @@ class _Commands(StateMachine):
 
     def apply(self, batch: CommittedBatch) -> Sequence[int]:
         for offset, command in batch:
-            self._history.applied(self._name, offset, command)
+            self._history.applied(self._name, offset, command, batch.timestamp_ms)
             self.commands.append((offset, command))
         return range(batch.base_offset, batch.last_offset + 1)
 
