@@ -153,16 +153,21 @@ async def _call_until_known(
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + (quorum_of().timeout_s if timeout_s is None else timeout_s)
     attempts = 0
+    failure: QuorumError | None = None
+    may_be_committed = False
     while True:
         left_s = deadline_s - loop.time()
         if left_s <= 0:
-            raise DeadlineError("the time is over", may_be_committed=attempts > 0)
+            text = "the time is over" if failure is None else f"the time is over; at last: {failure}"
+            raise DeadlineError(text, may_be_committed=may_be_committed) from failure
         attempts += 1
         try:
             answers = await quorum_of().call(commands, timeout_s=min(left_s, _ATTEMPT_S))
         except (StateMachineError, NodeClosedError):
             raise
-        except QuorumError:
+        except QuorumError as error:
+            failure = error
+            may_be_committed |= error.may_be_committed
             await asyncio.sleep(min(_PAUSE_S, max(0.0, deadline_s - loop.time())))
             continue
         if not all(isinstance(answer, SessionAnswer) for answer in answers):

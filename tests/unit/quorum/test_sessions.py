@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 
-from kraftlog.errors import CorruptRecordError
+from kraftlog.errors import CorruptRecordError, DeadlineError, NotLeaderError
 from kraftlog.quorum import session_machine
+from kraftlog.quorum.session_client import AsyncSession
 from kraftlog.quorum.session_machine import (
     SessionAnswer,
     SessionCommand,
@@ -289,3 +291,29 @@ def test_replicas_agree_however_batches_are_cut_and_checkpoints_are_loaded(seed)
     for other in others:
         assert other.machine.machine.commands == log.machine.machine.commands
         assert list(other.machine.snapshot()) == list(log.machine.snapshot())
+
+
+@pytest.mark.parametrize(
+    ("failures", "may_be_committed"),
+    [
+        ([NotLeaderError(2, "127.0.0.1:7002")], False),
+        ([DeadlineError("no answer", may_be_committed=True), NotLeaderError(None, None)], True),
+    ],
+)
+def test_a_session_whose_time_is_over_says_why_its_last_attempt_failed(failures, may_be_committed):
+    class Failing:
+        timeout_s = 0.3
+
+        def __init__(self):
+            self.left = list(failures)
+
+        async def call(self, commands, *, timeout_s):
+            raise self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+    async def run():
+        with pytest.raises(DeadlineError, match="at last: .*lead") as raised:
+            await AsyncSession(Failing(), 7).call([b"a"])
+        assert raised.value.__cause__ is failures[-1]
+        assert raised.value.may_be_committed is may_be_committed
+
+    asyncio.run(run())
