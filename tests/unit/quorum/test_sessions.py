@@ -311,7 +311,7 @@ def test_a_session_whose_time_is_over_says_why_its_last_attempt_failed(failures,
             raise self.left.pop(0) if len(self.left) > 1 else self.left[0]
 
     async def run():
-        with pytest.raises(DeadlineError, match="at last: .*lead") as raised:
+        with pytest.raises(DeadlineError, match=r"at last: .*lead") as raised:
             await AsyncSession(Failing(), 7).call([b"a"])
         assert raised.value.__cause__ is failures[-1]
         assert raised.value.may_be_committed is may_be_committed
