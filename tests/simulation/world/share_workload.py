@@ -179,6 +179,7 @@ class _Member:
             self.forget(address)
             epoch = 0
         self.sessions[address] = (epoch + 1, tuple(places))
+        asked_after = self.history.accepted_count
         answer = await self.links.ask(
             address,
             ShareFetchRequest(
@@ -203,7 +204,11 @@ class _Member:
                 for acquired in partition.acquired_records:
                     for offset in range(acquired.first_offset, acquired.last_offset + 1):
                         self.history.delivered(
-                            partition.partition_index, offset, acquired.delivery_count, is_by_leader=is_by_leader
+                            partition.partition_index,
+                            offset,
+                            acquired.delivery_count,
+                            is_by_leader=is_by_leader,
+                            asked_after=asked_after,
                         )
                         kind = self.rng.choices((ACCEPT, RELEASE, None), (20, 3, 1))[0]
                         if offset not in sound:

@@ -131,8 +131,9 @@ def test_a_record_of_a_share_group_that_comes_back_or_never_comes_is_noticed():
     history.accepted(0, 5)
     history.delivered(0, 6, 9)
     assert history.missing({(0, 5), (0, 6)}, 10) == set()
+    history.delivered(0, 5, 3, asked_after=0)  # it was on its way while the record was accepted
     with pytest.raises(InvariantViolationError) as raised:
-        history.delivered(0, 5, 3)
+        history.delivered(0, 5, 3, asked_after=history.accepted_count)
     assert raised.value.identifier == "share state"
 
 

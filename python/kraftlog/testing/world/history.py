@@ -175,30 +175,53 @@ class ShareHistory:
     def __init__(self) -> None:
         self._deliveries: dict[tuple[int, int], int] = {}
         self._accepting: set[tuple[int, int]] = set()
-        self._accepted: set[tuple[int, int]] = set()
+        # By place: the number of its acceptance, from 1 on.
+        self._accepted: dict[tuple[int, int], int] = {}
+
+    @property
+    def accepted_count(self) -> int:
+        """Acceptances that members were told of so far."""
+        return len(self._accepted)
 
     def accepting(self, partition: int, offset: int) -> None:
         """A member is about to accept a record; it may be so though the member hears nothing of it."""
         self._accepting.add((partition, offset))
 
-    def delivered(self, partition: int, offset: int, delivery_count: int, *, is_by_leader: bool = True) -> None:
+    def delivered(
+        self,
+        partition: int,
+        offset: int,
+        delivery_count: int,
+        *,
+        is_by_leader: bool = True,
+        asked_after: int | None = None,
+    ) -> None:
         """A member got a record.
 
         A broker that has lost the leadership and does not know it yet delivers what it has in memory, as Apache Kafka's
-        does: deliveries are not written down. The acceptance of such a delivery is refused.
+        does: deliveries are not written down. The acceptance of such a delivery is refused. So is that of an answer
+        which was on its way while the broker's successor delivered the record.
+
+        Args:
+            partition: Of the record.
+            offset: Of the record.
+            delivery_count: As the member was told.
+            is_by_leader: Whether it came from the leader.
+            asked_after: ``accepted_count`` when the member asked; None for now.
 
         Raises:
             InvariantViolationError: A member was told before that its acceptance of the record is stored.
         """
         place = (partition, offset)
-        if place in self._accepted and is_by_leader:
+        number = self._accepted.get(place)
+        if number is not None and is_by_leader and (asked_after is None or number <= asked_after):
             reason = f"the record at {offset} of partition {partition} was accepted, and is delivered once more"
             raise InvariantViolationError("share state", reason)
         self._deliveries[place] = max(delivery_count, self._deliveries.get(place, 0))
 
     def accepted(self, partition: int, offset: int) -> None:
         """A member was told that its acceptance of a record is stored."""
-        self._accepted.add((partition, offset))
+        self._accepted.setdefault((partition, offset), len(self._accepted) + 1)
 
     def missing(self, places: Iterable[tuple[int, int]], most_deliveries: int) -> set[tuple[int, int]]:
         """The records that nobody tried to accept, less those that were delivered as often as they may be.
