@@ -8,13 +8,13 @@ import os
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from free_ports import free_addresses
+from interop.line_process import LineProcess
 from kraftlog._kraftlog import read_batches
 from waiting import until_true
 
@@ -24,7 +24,7 @@ PARTITION = "__cluster_metadata-0"
 GIL_SECONDS = float(os.environ.get("KRAFTLOG_GIL_SECONDS", "8"))
 
 
-class Member:
+class Member(LineProcess):
     """One process."""
 
     def __init__(self, home, node_id, voters, *arguments, **options):
@@ -33,37 +33,8 @@ class Member:
         options = {"node_id": node_id, "data_dir": str(self.data_dir), "timeout_s": 30, **options}
         if voters:
             options["voters"] = voters
-        self.process = subprocess.Popen(
-            [sys.executable, str(MEMBER), json.dumps(options), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.about = json.loads(self.process.stdout.readline())
-
-    def send(self, do, **arguments):
-        self.process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-        self.process.stdin.flush()
-
-    def receive(self):
-        answer = json.loads(self.process.stdout.readline())
-        if "error" in answer:
-            raise RuntimeError(f"{answer['error']}: {answer['text']}")
-        return answer["answer"]
-
-    def ask(self, do, **arguments):
-        self.send(do, **arguments)
-        return self.receive()
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def close(self):
-        if self.process.poll() is None:
-            with contextlib.suppress(OSError):
-                self.process.stdin.close()
-            self.process.wait(30)
+        super().__init__(MEMBER, json.dumps(options), *arguments)
+        self.about = self.read_first_line()
 
     def batches(self):
         """What its log holds, as (base offset, epoch, bytes)."""

@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from free_ports import free_addresses
+from interop.line_process import LineProcess
 from interop.quorum import METADATA_QUORUM
 from waiting import until_true
 
 MEMBER = Path(__file__).with_name("quorum_host_member.py")
 NAMES = ["accounts", "orders", "stock"]
 # Without connections to a dead leader, its followers stand for election after one fetch time-out.
-QUICK = {"controller.quorum.election.timeout.ms": 300, "controller.quorum.fetch.timeout.ms": 1000}
+QUICK = {
+    "controller.quorum.election.timeout.ms": 300,
+    "controller.quorum.fetch.timeout.ms": 1000,
+    "controller.quorum.fetch.wait.max.ms": 300,
+}
 
 
-class Member:
+class Member(LineProcess):
     """One process with all quorums."""
 
     def __init__(self, home, node_id, voters):
-        self.node_id = node_id
         options = {
             "node_id": node_id,
             "data_dir": str(home / str(node_id)),
             "voters": voters,
             "names": NAMES,
-            "config": {**QUICK, "controller.quorum.fetch.wait.max.ms": 300},
+            "config": QUICK,
         }
-        self.process = subprocess.Popen(
-            [sys.executable, str(MEMBER), json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        super().__init__(MEMBER, json.dumps(options))
 
     def wait_until_open(self):
-        self.address = json.loads(self.process.stdout.readline())["address"]
-
-    def ask(self, do, name, **arguments):
-        self.process.stdin.write(json.dumps({"do": do, "name": name, **arguments}) + "\n")
-        self.process.stdin.flush()
-        found = json.loads(self.process.stdout.readline())
-        assert "error" not in found, found
-        return found["answer"]
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def close(self):
-        if self.process.poll() is None:
-            with contextlib.suppress(OSError):
-                self.process.stdin.close()
-            self.process.wait(30)
+        self.address = self.read_first_line()["address"]
 
 
 @pytest.fixture
@@ -78,10 +57,10 @@ def members(tmp_path):
 def test_kafkas_tool_describes_the_quorum_that_its_client_id_names(members, java, tmp_path):
     for number, name in enumerate(NAMES, 1):
         for index in range(5 * number):
-            members[1].ask("propose", name, command=str(index))
-        members[1].ask("read", name)
-        leader_id = members[1].ask("leader", name)
-        members[leader_id].ask("lead", name, node_id=number)
+            members[1].ask("propose", name=name, command=str(index))
+        members[1].ask("read", name=name)
+        leader_id = members[1].ask("leader", name=name)
+        members[leader_id].ask("lead", name=name, node_id=number)
         settings = tmp_path / f"{name}.properties"
         settings.write_text(f"client.id=operator@{name}\n")
         tool = [METADATA_QUORUM, "--bootstrap-controller", members[2].address, "--command-config", str(settings)]
@@ -96,13 +75,13 @@ def test_kafkas_tool_describes_the_quorum_that_its_client_id_names(members, java
 
 def test_every_quorum_commits_again_after_its_leaders_process_was_killed(members):
     for name in NAMES:
-        members[members[1].ask("leader", name) or 1].ask("propose", name, command="before")
-        leader_id = members[1].ask("leader", name)
+        members[members[1].ask("leader", name=name) or 1].ask("propose", name=name, command="before")
+        leader_id = members[1].ask("leader", name=name)
         if leader_id != 1:
-            members[leader_id].ask("lead", name, node_id=1)
-    until_true(lambda: all(members[2].ask("leader", name) == 1 for name in NAMES))
+            members[leader_id].ask("lead", name=name, node_id=1)
+    until_true(lambda: all(members[2].ask("leader", name=name) == 1 for name in NAMES))
     members[1].kill()
     for name in NAMES:
-        members[2].ask("propose", name, command="after")
-        assert members[3].ask("read", name) == ["before", "after"]
-        assert members[3].ask("leader", name) in {2, 3}
+        members[2].ask("propose", name=name, command="after")
+        assert members[3].ask("read", name=name) == ["before", "after"]
+        assert members[3].ask("leader", name=name) in {2, 3}

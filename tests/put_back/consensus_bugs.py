@@ -260,8 +260,8 @@ CONSENSUS_BUGS = (
     Bug(
         "the error of one log is taken for a flush",
         "runtime.raft.flush_group",
-        "            if isinstance(outcome, BaseException):\n",
-        "            if outcome is None:\n",
+        "        if isinstance(outcome, BaseException):\n",
+        "        if outcome is None:\n",
         "unit/runtime/raft/test_flush_group.py",
     ),
     Bug(

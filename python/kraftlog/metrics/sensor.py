@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 __all__ = ["SampledSensor"]
@@ -16,10 +14,6 @@ class _Sample(NamedTuple):
     event_count: int
     total: float
     largest: float
-
-
-# As ``_Sample(...)``, without a call of Python: one is made for each value.
-_sample_of: Callable[[tuple[int, int, int, float, float]], _Sample] = partial(tuple.__new__, _Sample)
 
 
 class SampledSensor:
@@ -43,12 +37,12 @@ class SampledSensor:
         """Note one value at ``now_ms``, a clock that does not go back."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self._window_ms:
-            newest = _sample_of((now_ms, now_ms, 1, value, value))
+            newest = _Sample(now_ms, now_ms, 1, value, value)
             # One more than asked for: the oldest may still reach into the time that counts.
             self._samples = (*samples[-self._sample_count :], newest)
             return
         start_ms, _, count, total, largest = samples[-1]
-        newest = _sample_of((start_ms, now_ms, count + 1, total + value, max(largest, value)))
+        newest = _Sample(start_ms, now_ms, count + 1, total + value, max(largest, value))
         self._samples = (*samples[:-1], newest)
 
     def _live(self, now_ms: int) -> list[_Sample]:

@@ -132,13 +132,16 @@ class QuorumHost:
             return
         self._is_running = False
         await asyncio.gather(*self._opening.values())
-        try:
-            await asyncio.gather(*(quorum.close() for quorum in self._quorums.values()))
-        finally:
-            self._quorums.clear()
-            self._listener.close()
-            for executor in self._executors:
-                executor.shutdown(wait=True)
+        closing = (quorum.close() for quorum in self._quorums.values())
+        # Of all before the threads end, whatever becomes of one.
+        outcomes = await asyncio.gather(*closing, return_exceptions=True)
+        self._quorums.clear()
+        self._listener.close()
+        for executor in self._executors:
+            executor.shutdown(wait=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
 
     async def __aenter__(self) -> Self:
         """Start."""

@@ -249,10 +249,7 @@ class RpcConnection(asyncio.BufferedProtocol):
         if self._transport is None:
             return
         self._traffic.requests += 1
-        if len(buffers) == 1 and type(buffers[0]) is bytes:
-            self._traffic.sent_bytes += len(buffers[0])
-        else:
-            self._traffic.sent_bytes += sum(memoryview(buffer).nbytes for buffer in buffers)
+        self._traffic.sent_bytes += sum(memoryview(buffer).nbytes for buffer in buffers)
         writer = self._writer
         if writer is None and len(buffers) > 1 and self._can_share(buffers):
             writer = self._writer = VectoredWriter(self._loop, self._socket)

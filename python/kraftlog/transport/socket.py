@@ -278,8 +278,7 @@ class Transport:
         """Send what is first; False when there is nothing, or the kernel took less."""
         if not self._out:
             return False
-        first = self._out[0]
-        return self._send_file() if type(first) is not bytes and is_file(first) else self._send_buffers()
+        return self._send_file() if is_file(self._out[0]) else self._send_buffers()
 
     def _has_unsent(self) -> bool:
         return bool(self._out)
@@ -332,7 +331,7 @@ class Transport:
         buffers: list[bytes | memoryview] = []
         more = 0
         for output in out:
-            if type(output) is not bytes and is_file(output):
+            if is_file(output):
                 # The file's bytes follow at once: let the kernel fill the packet instead of sending a short one.
                 more = socket.MSG_MORE
                 break

@@ -95,7 +95,8 @@ class CheckpointLoads:
         task = self._task = self._loop.run_in_executor(self._executor, work, load)
 
         def ended(task: asyncio.Future[Callable[[], None]]) -> None:
-            task.exception()  # nobody may look at it: a replica that failed is told nothing any more
+            # Retrieved here: a replica that has failed ignores the end of a load, and asyncio would log the error.
+            task.exception()
             self._tell(lambda: self._end(load, snapshot, task))
 
         task.add_done_callback(ended)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from kraftlog.storage.metadata_log import MetadataLog, flush_together
@@ -34,21 +35,31 @@ class FlushGroup:
         return flushed
 
     def _begin(self) -> None:
-        flushing, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, []
+        flushed = [future for _, future in waiting]
+        try:
+            work = asyncio.get_running_loop().run_in_executor(
+                self._executor, flush_together, [log for log, _ in waiting]
+            )
+        except RuntimeError as error:  # the thread has ended: whoever waits has to hear of it
+            _settle(flushed, [error] * len(flushed))
+            return
         self._is_busy = True
-        work = asyncio.get_running_loop().run_in_executor(self._executor, flush_together, [log for log, _ in flushing])
-        work.add_done_callback(lambda work: self._end([flushed for _, flushed in flushing], work))
+        work.add_done_callback(lambda work: self._end(flushed, work))
 
     def _end(self, flushed: list[asyncio.Future[int]], work: asyncio.Future[list[int | BaseException]]) -> None:
         self._is_busy = False
         error = work.exception()
-        outcomes = work.result() if error is None else [error] * len(flushed)
-        for future, outcome in zip(flushed, outcomes, strict=True):
-            if future.cancelled():
-                continue
-            if isinstance(outcome, BaseException):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
+        _settle(flushed, work.result() if error is None else [error] * len(flushed))
         if self._waiting:
             self._begin()
+
+
+def _settle(flushed: Sequence[asyncio.Future[int]], outcomes: Sequence[int | BaseException]) -> None:
+    for future, outcome in zip(flushed, outcomes, strict=True):
+        if future.cancelled():
+            continue
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -1,4 +1,4 @@
-"""Settings that an operator changes in drawn runs: those that leave what clients may rely on as it is."""
+"""Settings that an operator changes in drawn runs; every rule that is checked holds with each of them."""
 
 from __future__ import annotations
 

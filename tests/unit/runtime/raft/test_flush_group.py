@@ -113,3 +113,27 @@ def test_a_round_that_cannot_be_run_fails_each_of_its_flushes(logs):
         assert later.result() == 1
 
     asyncio.run(run())
+
+
+def test_flushes_end_with_an_error_once_their_thread_has_ended(logs):
+    class EndedThread(HeldThread):
+        def submit(self, work, /, *arguments):
+            if self.rounds:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            return super().submit(work, *arguments)
+
+    thread = EndedThread()
+
+    async def run():
+        group = FlushGroup(thread)
+        first, second = group.flush(logs[0][0]), group.flush(logs[1][0])
+        future, work, arguments = thread.rounds[0]
+        future.set_result(work(*arguments))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert first.result() == 1
+        for ended in (second, group.flush(logs[2][0])):
+            with pytest.raises(RuntimeError, match="after shutdown"):
+                await ended
+
+    asyncio.run(run())
