@@ -12,6 +12,7 @@ import pytest
 import kraftlog
 from free_ports import free_addresses
 from kraftlog.errors import KraftlogError, NodeClosedError
+from kraftlog.quorum.async_quorum import AsyncQuorum
 from quorum_api_fixture import Journal
 from waiting import until
 
@@ -210,5 +211,29 @@ def test_all_quorums_of_a_host_are_secured(tmp_path, secured):
                 assert [machines[name].commands for machines in nodes.machines.values()] == [[b"command"] * 3] * 3
                 is_open = secured is dict
                 assert bool(await ask_in_plain_text(nodes.voters[1], name)) == is_open
+
+    run(check())
+
+
+def test_all_quorums_are_closed_before_the_error_of_one_is_raised(tmp_path, monkeypatch):
+    async def check():
+        async with three(tmp_path, NAMES[:3]) as nodes:
+            first, *others = nodes.hosts[1].quorums.values()
+            close = AsyncQuorum.close
+
+            async def close_late(quorum):
+                if quorum is first:
+                    await close(quorum)
+                    raise KraftlogError("cannot be closed")
+                await asyncio.sleep(2)  # longer than the first one takes
+                await close(quorum)
+
+            monkeypatch.setattr(AsyncQuorum, "close", close_late)
+            with pytest.raises(KraftlogError, match="cannot be closed"):
+                await nodes.hosts[1].close()
+            monkeypatch.undo()
+            assert not any(quorum.is_open for quorum in others)
+            with pytest.raises(NodeClosedError):
+                await nodes.hosts[1].open("late", Journal())
 
     run(check())
