@@ -41,7 +41,7 @@ class FlushGroup:
             work = asyncio.get_running_loop().run_in_executor(
                 self._executor, flush_together, [log for log, _ in waiting]
             )
-        except RuntimeError as error:  # the thread has ended: whoever waits has to hear of it
+        except RuntimeError as error:  # the thread has ended: the callers have to hear of it
             _settle(flushed, [error] * len(flushed))
             return
         self._is_busy = True
